@@ -1,0 +1,24 @@
+#pragma once
+// Switches of the core: src/saragossa/runtime_flags.py declares them and fills this struct.
+// A switch only chooses a slower path with equal results.
+
+#include <string>
+
+namespace saragossa {
+
+/// How the CPU's quantised linears see their activations.
+enum class Activations {
+  f32,    // as they are: the exact path
+  int15,  // two int8 parts per value, one scale per group: as good as float (2e-5)
+  int8,   // one int8 part: the fast switch (3e-3)
+};
+
+struct Switches {
+  bool fused = true;            // false: every fused op runs as its decomposition
+  Activations activations = Activations::int15;
+  std::string isa = "auto";     // auto, scalar, avx2, avx512, neon
+  int threads = 0;              // 0: performance cores, within the cgroup's quota
+  int spin_us = 50;             // how long a worker spins before it sleeps
+};
+
+}  // namespace saragossa

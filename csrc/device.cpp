@@ -1,0 +1,24 @@
+#include "device.h"
+
+#include "cpu/cpu_device.h"
+#include "metal/metal_device.h"
+
+namespace saragossa {
+
+uint8_t* Buffer::host() {
+  require(pending_writes_.load() == 0, "buffer: read before the submission that writes it was waited for");
+  return bytes_;
+}
+
+Tensor Device::tensor(DType dtype, Shape shape) {
+  return Tensor{allocate(shape.numel() * size_of(dtype)), 0, dtype, shape};
+}
+
+std::unique_ptr<Device> make_device(const std::string& name, const Switches& switches) {
+  if (name == "cpu") return cpu::make_cpu_device(switches);
+  if (name == "metal") return make_metal_device(switches);
+  if (name == "auto") return metal_available() ? make_metal_device(switches) : cpu::make_cpu_device(switches);
+  fail(ErrorKind::usage, "device '", name, "' is unknown; supported are auto, cpu, metal");
+}
+
+}  // namespace saragossa

@@ -1,0 +1,107 @@
+#pragma once
+// Device, Buffer, Submission: what a backend gives. The ops are in encoder.h.
+//
+//   auto enc = device.begin();
+//   enc->rms_norm(...); enc->linear(...);
+//   auto done = enc->submit();     // nothing ran before this
+//   done.wait();                   // only now may the host read what was written
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/switches.h"
+#include "core/tensor.h"
+
+namespace saragossa {
+
+class CommandEncoder;
+class MappedFile;
+
+/// Bytes that the device reads and writes. Memory is shared with the host.
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  int64_t size() const { return size_; }
+
+  /// Host access. Throws where a submission that was not waited for still writes these bytes.
+  uint8_t* host();
+  const uint8_t* host() const { return const_cast<Buffer*>(this)->host(); }
+
+  /// For backends: the bytes without the check.
+  uint8_t* raw() const { return bytes_; }
+  void begin_write() { ++pending_writes_; }
+  void end_write() { --pending_writes_; }
+
+ protected:
+  Buffer(uint8_t* bytes, int64_t size) : bytes_(bytes), size_(size) {}
+  uint8_t* bytes_;
+  int64_t size_;
+
+ private:
+  std::atomic<int> pending_writes_{0};
+};
+
+/// Work handed to the device. Destroying it waits.
+class Submission {
+ public:
+  class Impl {
+   public:
+    virtual ~Impl() = default;
+    virtual void wait() = 0;  // throws what went wrong on the device
+  };
+  Submission() = default;
+  explicit Submission(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  void wait() {
+    if (impl_) impl_->wait();
+  }
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+class Device {
+ public:
+  explicit Device(Switches switches) : switches_(std::move(switches)) {}
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  virtual std::string name() const = 0;         // "cpu", "metal"
+  virtual std::string description() const = 0;  // instruction set, threads; or the GPU
+  const Switches& switches() const { return switches_; }
+
+  /// Zeroed memory, aligned to 64 bytes at least. Large ones commit pages only when touched.
+  virtual std::shared_ptr<Buffer> allocate(int64_t bytes) = 0;
+
+  /// `bytes` of a mapped file from `offset`, without a copy where the backend's alignment allows.
+  virtual std::shared_ptr<Buffer> map(std::shared_ptr<MappedFile> file, int64_t offset, int64_t bytes) = 0;
+
+  virtual std::unique_ptr<CommandEncoder> begin() = 0;
+
+  Tensor tensor(DType dtype, Shape shape);
+
+ private:
+  Switches switches_;
+};
+
+/// Host pointer to a tensor's first element, checked as Buffer::host is.
+template <class T>
+T* host_data(const Tensor& t) {
+  return reinterpret_cast<T*>(t.buffer->host() + t.offset);
+}
+
+/// The same without the check, for backends while they execute.
+template <class T>
+T* raw_data(const Tensor& t) {
+  return reinterpret_cast<T*>(t.buffer->raw() + t.offset);
+}
+
+/// "cpu", "metal". Metal raises Error(device) on a machine or in a build without it.
+std::unique_ptr<Device> make_device(const std::string& name, const Switches& switches);
+
+}  // namespace saragossa

@@ -1,0 +1,236 @@
+#include "encoder.h"
+
+#include <utility>
+
+#include "encoder_checks.h"
+
+namespace saragossa {
+namespace {
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  return a.buffer == b.buffer && a.offset < b.offset + b.nbytes() && b.offset < a.offset + a.nbytes();
+}
+
+bool conflict(const OpRecord& earlier, const OpRecord& later) {
+  for (const Tensor& w : earlier.writes) {
+    for (const Tensor& t : later.reads)
+      if (overlap(w, t)) return true;
+    for (const Tensor& t : later.writes)
+      if (overlap(w, t)) return true;
+  }
+  for (const Tensor& r : earlier.reads)
+    for (const Tensor& t : later.writes)
+      if (overlap(r, t)) return true;
+  return false;
+}
+
+void append(std::vector<Tensor>& list, const Tensor& t) {
+  if (t) list.push_back(t);
+}
+
+void append(std::vector<Tensor>& list, const Weight& w) {
+  append(list, w.data);
+  append(list, w.scales);
+  append(list, w.biases);
+}
+
+template <class... Parts>
+std::vector<Tensor> tensors(const Parts&... parts) {
+  std::vector<Tensor> list;
+  list.reserve(sizeof...(parts) + 2);
+  (append(list, parts), ...);
+  return list;
+}
+
+}  // namespace
+
+void CommandEncoder::record(const char* name, std::vector<Tensor> reads, std::vector<Tensor> writes) {
+  require(!submitted_, name, ": the encoder was submitted already");
+  OpRecord op{name, std::move(reads), std::move(writes), false};
+  for (size_t i = since_barrier_; i < records_.size() && !op.barrier; ++i) op.barrier = conflict(records_[i], op);
+  if (op.barrier) since_barrier_ = records_.size();
+  records_.push_back(std::move(op));
+}
+
+Tensor CommandEncoder::scratch(DType dtype, Shape shape) {
+  require(!submitted_, "scratch: the encoder was submitted already");
+  return do_scratch(dtype, shape);
+}
+
+Submission CommandEncoder::submit() {
+  require(!submitted_, "submit: the encoder was submitted already");
+  submitted_ = true;
+  return do_submit();
+}
+
+// --- simple ops ---------------------------------------------------------------------------------
+
+void CommandEncoder::embed(const Tensor& y, const Weight& table, const Tensor& ids, float scale) {
+  check::embed(y, table, ids);
+  record("embed", tensors(table, ids), tensors(y));
+  do_embed(y, table, ids, scale);
+}
+
+void CommandEncoder::rms_norm(const Tensor& y, const Tensor& x, const Tensor& w, float eps) {
+  check::rms_norm(y, x, w);
+  record("rms_norm", tensors(x, w), tensors(y));
+  do_rms_norm(y, x, w, eps);
+}
+
+void CommandEncoder::add(const Tensor& y, const Tensor& a, const Tensor& b) {
+  check::same("add", y, a);
+  check::same("add", y, b);
+  record("add", tensors(a, b), tensors(y));
+  do_add(y, a, b);
+}
+
+void CommandEncoder::act_mul(const Tensor& y, const Tensor& gate, const Tensor& up, Activation act) {
+  check::same("act_mul", y, gate);
+  check::same("act_mul", y, up);
+  record("act_mul", tensors(gate, up), tensors(y));
+  do_act_mul(y, gate, up, act);
+}
+
+void CommandEncoder::linear(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) {
+  check::linear("linear", y, x, w, bias);
+  record("linear", tensors(x, w, bias), tensors(y));
+  do_linear(y, x, w, bias);
+}
+
+void CommandEncoder::rope(const Tensor& x, const Rope& rope, const Tensor& positions) {
+  check::rope(x, rope, positions);
+  record("rope", tensors(x, rope.inv_freq, positions), tensors(x));
+  do_rope(x, rope, positions);
+}
+
+void CommandEncoder::kv_append(const KvLayer& kv, const Tensor& k, const Tensor& v, const Batch& batch) {
+  check::kv_append(kv, k, v, batch);
+  record("kv_append", tensors(k, v, batch.positions, batch.sequence, batch.block_table), tensors(kv.k, kv.v));
+  do_kv_append(kv, k, v, batch);
+}
+
+void CommandEncoder::attention(const Tensor& y, const Tensor& q, const KvLayer& kv, const Batch& batch,
+                               const AttentionParams& params) {
+  check::attention(y, q, kv, batch, params);
+  record("attention", tensors(q, kv.k, kv.v, batch.positions, batch.sequence, batch.block_table), tensors(y));
+  do_attention(y, q, kv, batch, params);
+}
+
+void CommandEncoder::gather_rows(const Tensor& y, const Tensor& x, const Tensor& rows) {
+  check::gather_rows(y, x, rows);
+  record("gather_rows", tensors(x, rows), tensors(y));
+  do_gather_rows(y, x, rows);
+}
+
+void CommandEncoder::softcap(const Tensor& x, float cap) {
+  check::softcap(x, cap);
+  record("softcap", tensors(x), tensors(x));
+  do_softcap(x, cap);
+}
+
+void CommandEncoder::sample(const SampleArgs& a) {
+  check::sample(a);
+  record("sample", tensors(a.logits, a.params, a.counts, a.bias_ids, a.bias, a.mask),
+         tensors(a.params, a.counts, a.ids, a.logprobs, a.logprob_ids));
+  do_sample(a);
+}
+
+void CommandEncoder::advance(const Batch& batch, const Tensor& ids) {
+  check::advance(batch, ids);
+  record("advance", tensors(ids, batch.positions), tensors(batch.ids, batch.positions));
+  do_advance(batch, ids);
+}
+
+// --- fused ops ----------------------------------------------------------------------------------
+// `fused() ? do_x : CommandEncoder::do_x`: the second form is the decomposition, whatever the backend has.
+// Only an op that runs as itself is recorded; a decomposition records its parts.
+
+void CommandEncoder::linear_group(const Tensor& x, std::span<const LinearOut> outs) {
+  require(!outs.empty() && outs.size() <= 3, "linear_group: ", outs.size(), " outputs, 1 to 3 are supported");
+  std::vector<Tensor> reads = tensors(x), writes;
+  for (const LinearOut& out : outs) {
+    require(out.weight != nullptr, "linear_group: an output has no weight");
+    check::linear("linear_group", out.y, x, *out.weight, out.bias);
+    append(reads, *out.weight);
+    append(reads, out.bias);
+    append(writes, out.y);
+  }
+  if (!fused()) return CommandEncoder::do_linear_group(x, outs);
+  if (has_fused(FusedOp::linear_group)) record("linear_group", std::move(reads), std::move(writes));
+  do_linear_group(x, outs);
+}
+
+void CommandEncoder::do_linear_group(const Tensor& x, std::span<const LinearOut> outs) {
+  for (const LinearOut& out : outs) linear(out.y, x, *out.weight, out.bias);
+}
+
+void CommandEncoder::linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) {
+  check::linear("linear_add", y, x, w, bias);
+  if (!fused()) return CommandEncoder::do_linear_add(y, x, w, bias);
+  if (has_fused(FusedOp::linear_add)) record("linear_add", tensors(x, w, bias, y), tensors(y));
+  do_linear_add(y, x, w, bias);
+}
+
+void CommandEncoder::do_linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) {
+  const Tensor branch = scratch(DType::f32, y.shape);
+  linear(branch, x, w, bias);
+  add(y, y, branch);
+}
+
+void CommandEncoder::linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up,
+                                  const Tensor& gate_bias, const Tensor& up_bias, Activation act) {
+  check::linear("linear_gated", y, x, gate, gate_bias);
+  check::linear("linear_gated", y, x, up, up_bias);
+  if (!fused()) return CommandEncoder::do_linear_gated(y, x, gate, up, gate_bias, up_bias, act);
+  if (has_fused(FusedOp::linear_gated))
+    record("linear_gated", tensors(x, gate, up, gate_bias, up_bias), tensors(y));
+  do_linear_gated(y, x, gate, up, gate_bias, up_bias, act);
+}
+
+void CommandEncoder::do_linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up,
+                                     const Tensor& gate_bias, const Tensor& up_bias, Activation act) {
+  const Tensor g = scratch(DType::f32, y.shape);
+  const Tensor u = scratch(DType::f32, y.shape);
+  const LinearOut outs[] = {{g, &gate, gate_bias}, {u, &up, up_bias}};
+  linear_group(x, outs);
+  act_mul(y, g, u, act);
+}
+
+void CommandEncoder::norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps) {
+  check::rms_norm(y, x, w);
+  if (!fused()) return CommandEncoder::do_norm_add(y, x, w, eps);
+  if (has_fused(FusedOp::norm_add)) record("norm_add", tensors(x, w, y), tensors(y));
+  do_norm_add(y, x, w, eps);
+}
+
+void CommandEncoder::do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps) {
+  const Tensor normed = scratch(DType::f32, x.shape);
+  rms_norm(normed, x, w, eps);
+  add(y, y, normed);
+}
+
+void CommandEncoder::qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm,
+                                    const Rope& rope, const KvLayer& kv, const Batch& batch) {
+  check::rope(q, rope, batch.positions);
+  check::rope(k, rope, batch.positions);
+  check::kv_append(kv, k, v, batch);
+  if (norm.q) check::rms_norm(q, q, norm.q);
+  if (norm.k) check::rms_norm(k, k, norm.k);
+  if (!fused()) return CommandEncoder::do_qk_rope_append(q, k, v, norm, rope, kv, batch);
+  if (has_fused(FusedOp::qk_rope_append))
+    record("qk_rope_append",
+           tensors(q, k, v, norm.q, norm.k, rope.inv_freq, batch.positions, batch.sequence, batch.block_table),
+           tensors(q, k, kv.k, kv.v));
+  do_qk_rope_append(q, k, v, norm, rope, kv, batch);
+}
+
+void CommandEncoder::do_qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm,
+                                       const Rope& rope, const KvLayer& kv, const Batch& batch) {
+  if (norm.q) rms_norm(q, q, norm.q, norm.eps);
+  if (norm.k) rms_norm(k, k, norm.k, norm.eps);
+  this->rope(q, rope, batch.positions);
+  this->rope(k, rope, batch.positions);
+  kv_append(kv, k, v, batch);
+}
+
+}  // namespace saragossa

@@ -1,0 +1,184 @@
+#pragma once
+// The op contract: everything that a model's forward may do, at the level at which kernels are fused.
+//
+// A public method checks shapes and dtypes, records what it reads and writes, traces, and calls the
+// backend's do_<op>. A fused op has its decomposition as the default body of do_<op>; Switches::fused
+// = false takes that body on every backend. Activations are f32; T tokens of a step are rows.
+// Per-step scalars (ids, positions, block tables, sampling parameters) live in device tensors, so a
+// step can be encoded before the one in front of it has run.
+
+#include <span>
+#include <vector>
+
+#include "device.h"
+#include "params/sample.h"
+#include "quant/weight.h"
+
+namespace saragossa {
+
+enum class Activation { silu, gelu_tanh };
+
+/// One output of linear_group: y = x W^T + bias.
+struct LinearOut {
+  Tensor y;  // f32 [T, out]
+  const Weight* weight = nullptr;
+  Tensor bias;  // f32 [out] or none
+};
+
+/// Rotary embedding, half-split pairing: channel i of `dims` rotates with i + dims / 2.
+struct Rope {
+  Tensor inv_freq;  // f32 [dims / 2]
+  float attention_factor = 1.0f;
+};
+
+/// K and V of one layer, in blocks that sequences share.
+struct KvLayer {
+  Tensor k;  // bf16 or f32 [blocks, kv_heads, block_tokens, head_dim]
+  Tensor v;
+  int64_t block_tokens() const { return k.shape[2]; }
+};
+
+/// The tokens of one step. Row t belongs to sequence[t], stands at positions[t] and sees the keys
+/// 0..positions[t] of that sequence; rows of one sequence are consecutive, positions ascend by one.
+struct Batch {
+  Tensor ids;          // i32 [T]
+  Tensor positions;    // i32 [T]
+  Tensor sequence;     // i32 [T], row of block_table
+  Tensor block_table;  // i32 [S, max_blocks]: block of position p is block_table[s, p / block_tokens]
+  int64_t max_keys = 0;  // upper bound of positions + 1, for choosing a kernel
+  int64_t tokens() const { return ids.shape[0]; }
+};
+
+struct AttentionParams {
+  float scale = 1.0f;
+  int64_t window = 0;    // keys a query sees, itself included; 0: all
+  float softcap = 0.0f;  // cap * tanh(s / cap); 0: none
+};
+
+/// Norm weights [head_dim] of q and k are optional.
+struct QkNorm {
+  Tensor q;
+  Tensor k;
+  float eps = 0.0f;
+};
+
+/// Sampling of R rows; all tensors on the device.
+struct SampleArgs {
+  Tensor logits;    // f32 [R, V]; read only
+  Tensor params;    // u8 [R, sizeof(SampleParams)]; step is advanced
+  Tensor counts;    // u32 [R, V] or none (no penalties): see SG_COUNT_PROMPT; the drawn id is counted
+  Tensor bias_ids;  // i32 [R, B] or none
+  Tensor bias;      // f32 [R, B]
+  Tensor mask;      // u32 [R, (V + 31) / 32] or none: bit set = allowed
+  Tensor ids;       // out i32 [R]; SG_SAMPLE_NAN where a logit is NaN
+  Tensor logprobs;      // out f32 [R, 1 + N] or none: the drawn id's, then the N best; natural log, of the raw logits
+  Tensor logprob_ids;   // out i32 [R, 1 + N]
+};
+
+/// The ops that have a decomposition.
+enum class FusedOp { linear_group, linear_add, linear_gated, norm_add, qk_rope_append };
+
+/// What an op touched: for barriers, and for traces and tests.
+struct OpRecord {
+  const char* name = "";
+  std::vector<Tensor> reads;
+  std::vector<Tensor> writes;
+  bool barrier = false;  // conflicts with an op since the last barrier
+};
+
+class CommandEncoder {
+ public:
+  explicit CommandEncoder(Device& device) : device_(device) {}
+  virtual ~CommandEncoder() = default;
+  CommandEncoder(const CommandEncoder&) = delete;
+  CommandEncoder& operator=(const CommandEncoder&) = delete;
+
+  Device& device() { return device_; }
+
+  /// Scratch that lives until the submission is done. Not zeroed.
+  Tensor scratch(DType dtype, Shape shape);
+
+  // --- simple ops -------------------------------------------------------------------------------
+  /// y[t] = table[ids[t]] * scale. An id outside the table gives a row of NaN.
+  void embed(const Tensor& y, const Weight& table, const Tensor& ids, float scale);
+  /// y = x / sqrt(mean(x^2) + eps) * w over the last dimension; y may be x.
+  void rms_norm(const Tensor& y, const Tensor& x, const Tensor& w, float eps);
+  /// y = a + b; y may be a or b.
+  void add(const Tensor& y, const Tensor& a, const Tensor& b);
+  /// y = act(gate) * up; y may be gate or up.
+  void act_mul(const Tensor& y, const Tensor& gate, const Tensor& up, Activation act);
+  /// y = x W^T + bias.
+  void linear(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias = {});
+  /// In place on x f32 [T, heads, head_dim].
+  void rope(const Tensor& x, const Rope& rope, const Tensor& positions);
+  /// k, v f32 [T, kv_heads, head_dim] into the cache at each row's position.
+  void kv_append(const KvLayer& kv, const Tensor& k, const Tensor& v, const Batch& batch);
+  /// y[t, h] = softmax(scale q k^T) v; y, q f32 [T, heads, head_dim]; heads share kv_heads in runs.
+  void attention(const Tensor& y, const Tensor& q, const KvLayer& kv, const Batch& batch,
+                 const AttentionParams& params);
+  /// y[r] = x[rows[r]].
+  void gather_rows(const Tensor& y, const Tensor& x, const Tensor& rows);
+  /// x = cap * tanh(x / cap), in place.
+  void softcap(const Tensor& x, float cap);
+  void sample(const SampleArgs& args);
+  /// The drawn ids feed the next step: batch.ids[t] = ids[t], batch.positions[t] += 1.
+  void advance(const Batch& batch, const Tensor& ids);
+
+  // --- fused ops: the default is their decomposition ----------------------------------------------
+  /// Up to three linears of one input.
+  void linear_group(const Tensor& x, std::span<const LinearOut> outs);
+  /// y += x W^T + bias.
+  void linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias = {});
+  /// y = act(x Wg^T + bg) * (x Wu^T + bu).
+  void linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up, const Tensor& gate_bias,
+                    const Tensor& up_bias, Activation act);
+  /// y += rms_norm(x).
+  void norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps);
+  /// Norm of q and k heads, rope of both, k and v appended.
+  void qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm, const Rope& rope,
+                      const KvLayer& kv, const Batch& batch);
+
+  /// Hands the ops over; the encoder is spent. The destructor of an encoder that was not submitted drops them.
+  Submission submit();
+
+  const std::vector<OpRecord>& records() const { return records_; }
+
+ protected:
+  virtual void do_embed(const Tensor& y, const Weight& table, const Tensor& ids, float scale) = 0;
+  virtual void do_rms_norm(const Tensor& y, const Tensor& x, const Tensor& w, float eps) = 0;
+  virtual void do_add(const Tensor& y, const Tensor& a, const Tensor& b) = 0;
+  virtual void do_act_mul(const Tensor& y, const Tensor& gate, const Tensor& up, Activation act) = 0;
+  virtual void do_linear(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) = 0;
+  virtual void do_rope(const Tensor& x, const Rope& rope, const Tensor& positions) = 0;
+  virtual void do_kv_append(const KvLayer& kv, const Tensor& k, const Tensor& v, const Batch& batch) = 0;
+  virtual void do_attention(const Tensor& y, const Tensor& q, const KvLayer& kv, const Batch& batch,
+                            const AttentionParams& params) = 0;
+  virtual void do_gather_rows(const Tensor& y, const Tensor& x, const Tensor& rows) = 0;
+  virtual void do_softcap(const Tensor& x, float cap) = 0;
+  virtual void do_sample(const SampleArgs& args) = 0;
+  virtual void do_advance(const Batch& batch, const Tensor& ids) = 0;
+
+  virtual void do_linear_group(const Tensor& x, std::span<const LinearOut> outs);
+  virtual void do_linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias);
+  virtual void do_linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up,
+                               const Tensor& gate_bias, const Tensor& up_bias, Activation act);
+  virtual void do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps);
+  virtual void do_qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm,
+                                 const Rope& rope, const KvLayer& kv, const Batch& batch);
+
+  /// Whether the backend overrides do_<op>; where it does not, the parts of the decomposition are recorded.
+  virtual bool has_fused(FusedOp op) const = 0;
+  virtual Tensor do_scratch(DType dtype, Shape shape) = 0;
+  virtual Submission do_submit() = 0;
+
+ private:
+  void record(const char* name, std::vector<Tensor> reads, std::vector<Tensor> writes);
+  bool fused() const { return device_.switches().fused; }
+
+  Device& device_;
+  std::vector<OpRecord> records_;
+  size_t since_barrier_ = 0;  // first record after the last barrier
+  bool submitted_ = false;
+};
+
+}  // namespace saragossa
