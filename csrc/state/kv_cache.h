@@ -1,0 +1,72 @@
+#pragma once
+// Keys and values of a model's layers, in blocks that sequences share, and a sequence's view of them.
+
+#include <cstdint>
+#include <vector>
+
+#include "device.h"
+#include "encoder.h"
+
+namespace saragossa {
+
+struct KvLayerSpec {
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+};
+
+/// A pool of blocks; block i is row i of every layer's K and V. Pages are committed when first written.
+class KvCache {
+ public:
+  KvCache(Device& device, const std::vector<KvLayerSpec>& layers, int64_t blocks, int64_t block_tokens, DType dtype);
+
+  const KvLayer& layer(size_t i) const { return layers_[i]; }
+  int64_t block_tokens() const { return block_tokens_; }
+  int64_t blocks() const { return static_cast<int64_t>(references_.size()); }
+  int64_t free_blocks() const { return static_cast<int64_t>(free_.size()); }
+  /// Of one token over all layers.
+  int64_t bytes_per_token() const { return bytes_per_token_; }
+
+  /// A block with one reference; Error(context) when none is free.
+  int32_t take();
+  void share(int32_t block) { ++references_[static_cast<size_t>(block)]; }
+  void release(int32_t block);
+  bool shared(int32_t block) const { return references_[static_cast<size_t>(block)] > 1; }
+  /// A new block with the same bytes.
+  int32_t copy(int32_t block);
+
+ private:
+  std::vector<KvLayer> layers_;
+  std::vector<int32_t> free_;
+  std::vector<int32_t> references_;
+  int64_t block_tokens_;
+  int64_t bytes_per_token_ = 0;
+};
+
+/// One sequence: its tokens and the blocks that hold their keys and values.
+class SequenceState {
+ public:
+  explicit SequenceState(KvCache& cache) : cache_(&cache) {}
+  ~SequenceState() { rewind(0); }
+  SequenceState(SequenceState&& other) noexcept;
+  SequenceState(const SequenceState&) = delete;
+  SequenceState& operator=(const SequenceState&) = delete;
+
+  /// Tokens whose keys and values are in the cache.
+  int64_t length() const { return length_; }
+  const std::vector<int32_t>& blocks() const { return blocks_; }
+
+  /// Blocks for `tokens` more; the last one is made private before it is written to.
+  void reserve(int64_t tokens);
+  void commit(int64_t tokens);
+  /// Drops what stands at position `to` and behind.
+  void rewind(int64_t to);
+  /// Takes over a prefix of another sequence without copying its blocks.
+  void share_prefix(const SequenceState& from, int64_t tokens);
+
+ private:
+  KvCache* cache_;
+  std::vector<int32_t> blocks_;
+  int64_t length_ = 0;
+};
+
+}  // namespace saragossa
