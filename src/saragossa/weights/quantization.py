@@ -1,0 +1,163 @@
+"""The `quantization` block of config.json: MLX's affine scheme with overrides per module.
+
+A code q of a group stands for `q * scale + bias`; a weight [out, in] is stored as packed words
+[out, in * bits / 32] with scales and biases [out, in / group_size].
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from saragossa.errors import ConfigError
+
+log = logging.getLogger("saragossa.weights")
+
+BITS = (4, 6, 8)
+GROUP_SIZES = (32, 64, 128)
+_KEYS = ("quantization", "quantization_config")
+# Longest first: the spellings in which one module is known.
+PREFIXES = ("language_model.model.", "model.language_model.", "language_model.", "model.")
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """Affine quantisation of one module; group_size counts elements of the input dimension."""
+
+    bits: int
+    group_size: int
+
+    def __str__(self) -> str:
+        return f"{self.bits}-bit, group size {self.group_size}"
+
+
+def canonical(module: str) -> str:
+    """A module's name without the prefix that depends on who wrote the checkpoint."""
+    for prefix in PREFIXES:
+        if module.startswith(prefix):
+            return module[len(prefix) :]
+    return module
+
+
+def config_block(*configs: Mapping[str, object]) -> Mapping[str, object] | None:
+    """The one quantization block of config.json (and of its text_config), None for an unquantised model.
+
+    Raises ConfigError when two blocks disagree or one is no object.
+    """
+    found: list[tuple[str, Mapping[str, object]]] = []
+    for config in configs:
+        for key in _KEYS:
+            block = config.get(key)
+            if block is None:
+                continue
+            if not isinstance(block, Mapping):
+                raise ConfigError(f"{key}: an object is wanted, found {block!r:.100}")
+            found.append((key, block))
+    if not found:
+        return None
+    for key, block in found:
+        if "quant_method" in block:
+            raise ConfigError(
+                f"{key}: quant_method {block['quant_method']!r:.50} is not supported",
+                cure="use the unquantised model (`saragossa convert` quantises it) or an MLX affine one",
+            )
+    for key, block in found[1:]:
+        if dict(block) != dict(found[0][1]):
+            raise ConfigError(f"{found[0][0]} and {key} differ; they must say the same")
+    return found[0][1]
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizationConfig:
+    """Default and overrides; `overrides` is keyed by canonical module name, None means left as float."""
+
+    default: Affine
+    overrides: Mapping[str, Affine | None] = field(default_factory=dict)
+    spelled: Mapping[str, str] = field(default_factory=dict)  # canonical name -> the key in config.json
+
+    @classmethod
+    def parse(cls, block: Mapping[str, object] | None) -> QuantizationConfig | None:
+        """Read a block as `config_block` gives it. Raises ConfigError naming the key."""
+        if block is None:
+            return None
+        mode = block.get("mode", "affine")
+        if mode != "affine":
+            raise ConfigError(
+                f"quantization.mode {mode!r:.50} is not supported; supported: affine",
+                cure="quantise the original model with `saragossa convert`",
+            )
+        default = _affine(block, "quantization", None)
+        overrides: dict[str, Affine | None] = {}
+        spelled: dict[str, str] = {}
+        for key, value in block.items():
+            if key in ("bits", "group_size", "mode"):
+                continue
+            override = _override(key, value, default)
+            name = canonical(key)
+            if overrides.get(name, override) != override:
+                raise ConfigError(f"quantization: {spelled[name]} and {key} name one module and differ")
+            overrides[name] = override
+            spelled[name] = key
+        return cls(default, overrides, spelled)
+
+    def for_module(self, module: str) -> Affine | None:
+        """How the config says that a module is stored; None: as float."""
+        return self.overrides.get(canonical(module), self.default)
+
+    def is_explicit(self, module: str) -> bool:
+        """Whether the module has an override of its own."""
+        return canonical(module) in self.overrides
+
+    def report_unmatched(self, modules: Iterable[str], ignored: Iterable[str] = ()) -> list[str]:
+        """Warn about overrides that match no module; `ignored` are prefixes of modules not loaded.
+
+        Returns their keys.
+        """
+        known = {canonical(module) for module in modules}
+        skip = tuple(ignored)
+        unmatched = [
+            key
+            for name, key in self.spelled.items()
+            if name not in known and not key.startswith(skip) and not name.startswith(skip)
+        ]
+        if unmatched:
+            more = f" and {len(unmatched) - 5} more" if len(unmatched) > 5 else ""
+            log.warning("quantization: no module has the name %s%s", ", ".join(unmatched[:5]), more)
+        return unmatched
+
+    def __str__(self) -> str:
+        others = {override for override in self.overrides.values() if override and override != self.default}
+        return f"{self.default}{', mixed' if others else ''}"
+
+
+def _override(key: str, value: object, default: Affine) -> Affine | None:
+    if value is False:
+        return None
+    if value is True:
+        return default
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"quantization.{key}: an object or false is wanted, found {value!r:.100}")
+    if value.get("mode", "affine") != "affine":
+        raise ConfigError(
+            f"quantization.{key}.mode {value['mode']!r:.50} is not supported; supported: affine"
+        )
+    unknown = sorted(set(value) - {"bits", "group_size", "mode"})
+    if unknown:
+        raise ConfigError(f"quantization.{key}: unknown key {unknown[0]!r}; known: bits, group_size, mode")
+    return _affine(value, f"quantization.{key}", default)
+
+
+def _affine(block: Mapping[str, object], where: str, default: Affine | None) -> Affine:
+    bits = block.get("bits", default.bits if default else None)
+    group_size = block.get("group_size", default.group_size if default else None)
+    return Affine(
+        _one_of(bits, BITS, f"{where}.bits"), _one_of(group_size, GROUP_SIZES, f"{where}.group_size")
+    )
+
+
+def _one_of(value: object, allowed: tuple[int, ...], where: str) -> int:
+    if type(value) is not int or value not in allowed:
+        found = "missing" if value is None else f"{value!r:.50}, not supported"
+        raise ConfigError(f"{where}: {found}; supported: {', '.join(map(str, allowed))}")
+    return value
