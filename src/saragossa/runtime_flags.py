@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from .errors import UsageError
+from saragossa.errors import UsageError
 
 PREFIXES = ("SARAGOSSA_", "RETI_")
 

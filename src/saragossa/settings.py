@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from .errors import UsageError
+from saragossa.errors import UsageError
 
 
 def _xdg(variable: str, fallback: str) -> Path:

@@ -1,0 +1,68 @@
+# Everything lives in .venv and build/. `make demo` and `make test` work on a fresh clone.
+#
+#   make demo       build, then ask SmolLM2-135M-Instruct a question (fetches 93 MB once)
+#   make test       build, then the tests          make test-long   also the slow ones and foreign ISAs
+#   make lint       formatters, linters, layers    make bench       our figures on this machine
+#   make build      only build                     make clean       remove .venv, build/ and caches
+#
+# PYTHON=python3.12 chooses the interpreter, WERROR=OFF keeps warnings warnings, JOBS=1 spares the machine.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+WERROR ?= ON
+JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+CPP_FILES = $(shell find csrc metal tests/cpp -name '*.h' -o -name '*.cpp' -o -name '*.metal')
+
+.PHONY: demo build test test-long lint bench clean
+
+demo: build
+	@answer=build/demo-answer.txt; \
+	$(BIN)/saragossa run demo --temperature 0 --max-tokens 64 "What is the capital of France?" | tee $$answer; \
+	grep -q Paris $$answer || { echo "make demo: the answer does not hold the word Paris" >&2; exit 1; }
+
+build: .venv/.build
+	@CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(PIP) install --no-build-isolation --editable . \
+	  --config-settings=build-dir=build/dev \
+	  --config-settings=cmake.define.SARAGOSSA_WERROR=$(WERROR) \
+	  --config-settings=cmake.define.SARAGOSSA_TESTS=ON \
+	|| { echo "make build: failed; if a new compiler only warns, try: make WERROR=OFF" >&2; exit 1; }
+
+test: build .venv/.test
+	$(BIN)/python -m pytest
+
+test-long: test
+	@for script in tests/cpp/run_neon.sh tests/cpp/run_avx512.sh; do echo "== $$script"; PYTHON=$(BIN)/python $$script; done
+	$(BIN)/python -m pytest -m long
+
+lint: .venv/.lint build
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/check_layers.py
+	$(BIN)/clang-format --dry-run -Werror $(CPP_FILES)
+
+bench: build
+	$(BIN)/saragossa bench demo
+
+clean:
+	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- the environment: one stamp for each group of pyproject.toml ------------------------------------
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer; name one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv || { rm -rf .venv; echo "make: on Debian and Ubuntu: apt install python3-venv python3-dev" >&2; exit 1; }
+	$(PIP) install --upgrade 'pip>=25.1'
+
+.venv/.build .venv/.test .venv/.lint: .venv/.%: pyproject.toml .venv/bin/python
+	$(PIP) install --group $*
+	@touch $@
