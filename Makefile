@@ -60,7 +60,9 @@ clean:
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer; name one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	$(PYTHON) -m venv .venv || { rm -rf .venv; echo "make: on Debian and Ubuntu: apt install python3-venv python3-dev" >&2; exit 1; }
+	@$(PYTHON) -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null && command -v c++ >/dev/null \
+	|| { echo "make: needs a C++20 compiler and Python headers; on Debian: apt install g++ python3-dev python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv .venv || { rm -rf .venv; echo "make: on Debian: apt install python3-venv" >&2; exit 1; }
 	$(PIP) install --upgrade 'pip>=25.1'
 
 .venv/.build .venv/.test .venv/.lint: .venv/.%: pyproject.toml .venv/bin/python
