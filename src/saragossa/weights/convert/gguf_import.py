@@ -1,0 +1,58 @@
+"""Plans the import of a GGUF file: checks all of it, then says what is to be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .floats import TORCH, torch_name
+from .gguf_blocks import dequantize
+from .gguf_config import architecture, generation_config, model_config
+from .gguf_reader import GgufFile
+from .gguf_tensors import check_tensors, float_jobs, lossless_jobs, requantized_jobs, wanted_tensors
+from .gguf_tokenizer import tokenizer_files
+from .plan import Plan, quantization_block
+
+_ROPE_FACTORS = "rope_freqs.weight"
+_DEFAULT_DTYPE = "bfloat16"
+
+
+def plan_gguf(src: Path, bits: int | None, group_size: int, dtype: str | None) -> Plan:
+    """The folder that `src` becomes.
+
+    Neither bits nor dtype: the file's own quantisation is kept. bits: dequantised to `dtype`
+    (bfloat16) and quantised anew. dtype alone: dequantised.
+    Raises ConvertError before anything is written if the file cannot be imported.
+    """
+    file = GgufFile(src)
+    arch = architecture(file)
+    torch_dtype = torch_name(dtype or _DEFAULT_DTYPE)
+    factors = file.tensors.get(_ROPE_FACTORS)
+    known = {_ROPE_FACTORS} if factors else set()
+    rope = dequantize(file.rows(factors), factors.kind).reshape(-1) if factors else None
+    config = model_config(file, torch_dtype, rope)
+    wanted = wanted_tensors(arch, config)
+    check_tensors(file, wanted, known)
+    tokens = tokenizer_files(file.metadata, arch, str(src), config["vocab_size"])
+    config |= tokens.ids
+    block: dict[str, Any] | None = None
+    skipped: list[str] = []
+    if bits is not None:
+        jobs, skipped = requantized_jobs(file, wanted, TORCH[torch_dtype], bits, group_size)
+        block = quantization_block(bits, group_size)
+    elif dtype is not None:
+        jobs = float_jobs(file, wanted, TORCH[torch_dtype])
+    else:
+        jobs, block = lossless_jobs(file, wanted)
+    if block is not None:
+        config |= {"quantization": block, "quantization_config": block}
+    return Plan(
+        jobs=jobs,
+        json_files={
+            "config.json": dict(sorted(config.items())),
+            "generation_config.json": generation_config(file.metadata, tokens.ids, tokens.eos),
+            "tokenizer.json": tokens.tokenizer,
+            "tokenizer_config.json": tokens.config,
+        },
+        skipped=tuple(skipped),
+    )
