@@ -1,0 +1,43 @@
+#include "cpu/isa.h"
+#include "device.h"
+#include "metal/metal_device.h"
+#include "python/bindings.h"
+
+#include <pybind11/stl.h>
+
+#include "core/thread_pool.h"
+
+namespace saragossa {
+namespace {
+
+Activations activations_from(const std::string& name) {
+  if (name == "f32") return Activations::f32;
+  if (name == "int15") return Activations::int15;
+  if (name == "int8") return Activations::int8;
+  fail(ErrorKind::usage, "activations '", name, "' are unknown; supported are f32, int15, int8");
+}
+
+}  // namespace
+
+void bind_device(py::module_& m) {
+  py::class_<Device, std::shared_ptr<Device>>(m, "Device")
+      .def(py::init([](const std::string& name, bool fused, const std::string& activations, const std::string& isa,
+                       int threads, int spin_us) {
+             if (threads < 0) fail(ErrorKind::usage, "threads ", threads, ", expected 0 (automatic) or more");
+             return std::shared_ptr<Device>(
+                 make_device(name, Switches{fused, activations_from(activations), isa, threads, spin_us}));
+           }),
+           py::arg("name"), py::kw_only(), py::arg("fused") = true, py::arg("activations") = "int15",
+           py::arg("isa") = "auto", py::arg("threads") = 0, py::arg("spin_us") = 50)
+      .def_property_readonly("name", &Device::name)
+      .def_property_readonly("description", &Device::description);
+  m.def("metal_available", &metal_available);
+  m.def("instruction_sets", [] {
+    std::vector<std::string> names;
+    for (const cpu::Isa isa : cpu::available()) names.emplace_back(cpu::name_of(isa));
+    return names;
+  });
+  m.def("usable_cores", &usable_cores);
+}
+
+}  // namespace saragossa

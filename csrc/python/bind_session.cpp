@@ -1,0 +1,92 @@
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include "python/bindings.h"
+#include "runtime/session.h"
+
+namespace saragossa {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+py::array_t<float> to_array(const std::vector<float>& values, int64_t rows) {
+  const auto n = static_cast<py::ssize_t>(values.size());
+  py::array_t<float> out({static_cast<py::ssize_t>(rows), rows ? n / rows : 0});
+  std::copy(values.begin(), values.end(), out.mutable_data());
+  return out;
+}
+
+void configure(Session& session, int row, float temperature, int top_k, float top_p, float min_p,
+               float repetition_penalty, float presence_penalty, float frequency_penalty, uint64_t seed,
+               int top_logprobs, const std::vector<std::pair<int32_t, float>>& bias) {
+  Sampling s;
+  s.params.temperature = temperature;
+  s.params.top_k = top_k;
+  s.params.top_p = top_p;
+  s.params.min_p = min_p;
+  s.params.repetition_penalty = repetition_penalty;
+  s.params.presence_penalty = presence_penalty;
+  s.params.frequency_penalty = frequency_penalty;
+  s.params.seed_lo = static_cast<uint32_t>(seed);
+  s.params.seed_hi = static_cast<uint32_t>(seed >> 32);
+  if (top_logprobs < -1 || top_logprobs > 20)
+    fail(ErrorKind::parameter, "top_logprobs ", top_logprobs, ", expected 0 to 20");
+  s.params.top_logprobs = top_logprobs;
+  s.bias = bias;
+  session.configure(row, s);
+}
+
+}  // namespace
+
+void bind_session(py::module_& m) {
+  using Release = py::call_guard<py::gil_scoped_release>;
+  py::class_<Session>(m, "Session")
+      .def(py::init<std::shared_ptr<Model>, int, int64_t>(), py::arg("model"), py::arg("rows"), py::arg("context"))
+      .def_property_readonly("rows", &Session::rows)
+      .def_property_readonly("context", &Session::context)
+      .def("length", &Session::length, py::arg("row"))
+      .def("configure", &configure, py::arg("row"), py::kw_only(), py::arg("temperature") = 0.0f, py::arg("top_k") = 0,
+           py::arg("top_p") = 1.0f, py::arg("min_p") = 0.0f, py::arg("repetition_penalty") = 1.0f,
+           py::arg("presence_penalty") = 0.0f, py::arg("frequency_penalty") = 0.0f, py::arg("seed") = 0,
+           py::arg("top_logprobs") = -1, py::arg("bias") = std::vector<std::pair<int32_t, float>>{})
+      .def(
+          "set_mask", [](Session& s, int row, const std::vector<uint32_t>& mask) { s.set_mask(row, mask); },
+          py::arg("row"), py::arg("mask"))
+      .def(
+          "prefill", [](Session& s, int row, const Ids& tokens, bool draw) { s.prefill(row, tokens, draw); },
+          py::arg("row"), py::arg("tokens"), py::arg("draw"), Release())
+      .def(
+          "step", [](Session& s, const Ids& rows) { s.step(rows); }, py::arg("rows"), Release())
+      .def(
+          "drawn",
+          [](const Session& s, int row) {
+            const Drawn& d = s.drawn(row);
+            return py::make_tuple(d.id, d.logprobs);
+          },
+          py::arg("row"))
+      .def("rewind", &Session::rewind, py::arg("row"), py::arg("to"))
+      .def(
+          "logits",
+          [](Session& s, int row, const Ids& tokens) {
+            std::vector<float> values;
+            {
+              const py::gil_scoped_release released;
+              values = s.logits(row, tokens);
+            }
+            return to_array(values, static_cast<int64_t>(tokens.size()));
+          },
+          py::arg("row"), py::arg("tokens"))
+      .def(
+          "hidden",
+          [](Session& s, int row, const Ids& tokens, int64_t layers) {
+            std::vector<float> values;
+            {
+              const py::gil_scoped_release released;
+              values = s.hidden(row, tokens);
+            }
+            return to_array(values, layers);
+          },
+          py::arg("row"), py::arg("tokens"), py::arg("layers"));
+}
+
+}  // namespace saragossa

@@ -1,0 +1,23 @@
+#pragma once
+// Parts of the module saragossa._core. No tensors and no ops cross the boundary.
+
+#include <pybind11/pybind11.h>
+
+#include "nn/spec.h"
+#include "weights/bound_tensor.h"
+
+namespace saragossa {
+
+namespace py = pybind11;
+
+/// Reads saragossa.models.spec.DecoderSpec by field name.
+DecoderSpec decoder_spec_from(const py::handle& spec);
+/// Reads saragossa.weights.bind.BoundTensor values by field name.
+std::vector<BoundTensor> bound_tensors_from(const py::handle& tensors);
+
+void bind_errors(py::module_& m);
+void bind_device(py::module_& m);
+void bind_model(py::module_& m);
+void bind_session(py::module_& m);
+
+}  // namespace saragossa
