@@ -1,0 +1,149 @@
+"""Plans the conversion of a Hugging Face folder: quantised as mlx-lm does it, or copied.
+
+The rule of mlx-lm 0.32: weights are first cast to `torch_dtype`, then every linear and embedding whose
+rows the group size divides is quantised, the others stay as they are without a word in config.json.
+A head that is tied to the embedding is dropped, and so are vision towers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from saragossa.errors import ConfigError, ConvertError
+from saragossa.models import MAX_CONFIG, load_spec
+from saragossa.weights.bind import BoundTensor, bind
+from saragossa.weights.json_file import read_json_object
+from saragossa.weights.quantization import canonical
+from saragossa.weights.safetensors import SafetensorsIndex
+
+from .floats import STORAGE, TORCH, Array, cast
+from .modules import quantized_job
+from .plan import Plan, quantization_block
+from .writer import Entry, Job, row_ranges
+
+# Taken over beside the weights, where the folder has them.
+_COPIED = (
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "LICENSE",
+    "LICENSE.txt",
+    "LICENSE.md",
+    "NOTICE",
+)
+_WRAPPED = {"gemma3"}  # model types whose decoder mlx-lm keeps under language_model.
+
+
+def plan_hf(src: Path, bits: int | None, group_size: int, dtype: str | None) -> Plan:
+    """The folder that `src` becomes; dtype: torch's name.
+
+    Raises ModelError, ConfigError or WeightsError as loading would, ConvertError for a model that is
+    quantised already or has no module that the group size divides.
+    """
+    config = _config(src)
+    index = SafetensorsIndex.open(src)
+    spec = load_spec(src, index)
+    tensors = bind(spec, index)
+    if any(tensor.kind == "affine" for tensor in tensors):
+        raise _quantised(src, "its weights are packed")
+    target = dtype or (_config_dtype(config) if bits else None)
+    jobs: list[Job] = []
+    skipped: list[str] = []
+    for tensor in tensors:
+        job = _copy_job(tensor, _name(spec.model_type, tensor), TORCH[target] if target else tensor.dtype)
+        if bits and len(tensor.shape) == 2:
+            if tensor.shape[1] % group_size:
+                skipped.append(job.outputs[0].name.removesuffix(".weight"))
+            else:
+                job = quantized_job(job, bits, group_size)
+        jobs.append(job)
+    if bits:
+        if all(len(job.outputs) == 1 for job in jobs):
+            raise ConvertError(
+                f"{src}: the group size {group_size} divides the rows of none of its modules",
+                cure="use a smaller --group-size",
+            )
+        block = quantization_block(bits, group_size)
+        config |= {"quantization": block, "quantization_config": block}
+    if dtype:
+        _set_dtype(config, dtype)
+    for key in ("_name_or_path", "vision_config"):
+        config.pop(key, None)
+    return Plan(
+        jobs=jobs,
+        json_files={"config.json": dict(sorted(config.items()))},
+        copies={name: src / name for name in _COPIED if (src / name).is_file()},
+        skipped=tuple(skipped),
+    )
+
+
+def _config(src: Path) -> dict[str, Any]:
+    """config.json; raises ConvertError if it says that the weights are quantised."""
+    path = src / "config.json"
+    if not path.is_file():
+        load_spec(src)  # says what the folder is instead
+    config = read_json_object(path, max_bytes=MAX_CONFIG, error=ConfigError)
+    for level in (config, config.get("text_config")):
+        for key in ("quantization", "quantization_config"):
+            block = level.get(key) if isinstance(level, dict) else None
+            if isinstance(block, dict):
+                method = block.get("quant_method") or f"{block.get('bits')} bits"
+                raise _quantised(src, f"{key} in config.json says {method!s:.40}")
+    return config
+
+
+def _quantised(src: Path, why: str) -> ConvertError:
+    return ConvertError(
+        f"{src} is quantised already: {why}", cure="convert the original model in bf16, f16 or f32"
+    )
+
+
+def _config_dtype(config: Mapping[str, Any]) -> str | None:
+    """The dtype to which mlx-lm casts before it quantises; None: the stored one."""
+    text = config.get("text_config")
+    dtype = config.get("torch_dtype") or (text.get("dtype") if isinstance(text, dict) else None)
+    return dtype if dtype in TORCH else None
+
+
+def _set_dtype(config: dict[str, Any], dtype: str) -> None:
+    """Says `dtype` wherever config.json says one, at least once."""
+    levels = [config, *(level for level in [config.get("text_config")] if isinstance(level, dict))]
+    found = [(level, key) for level in levels for key in ("torch_dtype", "dtype") if key in level]
+    for level, key in found or [(config, "torch_dtype")]:
+        level[key] = dtype
+
+
+def _name(model_type: str, tensor: BoundTensor) -> str:
+    """The tensor's name in mlx-lm's spelling of the prefixes."""
+    stem = canonical(tensor.name)
+    prefix = "" if tensor.role.startswith("head") else "model."
+    outer = "language_model." if model_type in _WRAPPED else ""
+    # A bound module is named without `.weight`, a vector with its own suffix.
+    suffix = ".weight" if len(tensor.shape) == 2 else ""
+    return f"{outer}{prefix}{stem}{suffix}"
+
+
+def _copy_job(tensor: BoundTensor, name: str, dtype: str) -> Job:
+    """The stored values as `dtype`, in row chunks."""
+    part = tensor.parts[0]
+
+    def chunks() -> Iterator[tuple[Array, ...]]:
+        data: Array = np.memmap(
+            part.file, STORAGE[part.dtype], "r", offset=part.offset, shape=tensor.shape
+        )
+        for rows in row_ranges(tensor.shape[0], math.prod(tensor.shape[1:])):
+            yield (cast(np.asarray(data[rows]), part.dtype, dtype, name),)
+
+    return Job((Entry(name, dtype, tensor.shape),), chunks, math.prod(tensor.shape))
