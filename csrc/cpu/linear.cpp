@@ -1,0 +1,224 @@
+#include "cpu/linear.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "cpu/linear_codes.h"
+#include "cpu/linear_kernels.h"
+
+namespace saragossa::cpu {
+namespace {
+
+// Tuning. A task of the matvec form reads about kTaskBytes of weights: 2-4 us of one core, which bounds both the
+// cost of handing it out (0.1 us) and the wait at the end of an op. The activations of a row are packed by the
+// caller alone while there are few.
+constexpr int64_t kTaskBytes = 48 * 1024;
+constexpr int64_t kMatvecOutStep = 8;
+constexpr int64_t kMatmulTaskOuts = 32;
+constexpr int64_t kAlign = 64;
+
+const LinearKernels& kernels_of(Isa isa) {
+  switch (isa) {
+    case Isa::scalar: return scalar::linear_kernels();
+#if defined(SARAGOSSA_LINEAR_AVX2)
+    case Isa::avx2: return avx2::linear_kernels();
+#endif
+    default: return scalar::linear_kernels();
+  }
+}
+
+int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+int64_t row_bytes_of(const Matrix& w) { return w.bits ? w.in * w.bits / 8 : w.in * size_of(w.dtype); }
+
+/// Aligned bytes that only grow; what they held is lost when they do.
+class Scratch {
+ public:
+  uint8_t* get(int64_t bytes) {
+    if (bytes > size_) {
+      size_ = 0;
+      bytes_.reset();
+      bytes_.reset(static_cast<uint8_t*>(std::aligned_alloc(kAlign, static_cast<size_t>(round_up(bytes, kAlign)))));
+      if (!bytes_) throw std::bad_alloc();
+      size_ = bytes;
+    }
+    return bytes_.get();
+  }
+
+ private:
+  struct Free {
+    void operator()(uint8_t* p) const { std::free(p); }
+  };
+  std::unique_ptr<uint8_t, Free> bytes_;
+  int64_t size_ = 0;
+};
+
+void add_bias(const LinearJob::Out& out, const OutTile& tile, int64_t rows) {
+  if (!out.bias) return;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t o = tile.begin; o < tile.end; ++o) tile.y[r * tile.stride + o - tile.begin] += out.bias[o];
+}
+
+}  // namespace
+
+Matrix matrix_of(const Weight& w) {
+  Matrix m;
+  m.out = w.out;
+  m.in = w.in;
+  m.bits = w.bits;
+  m.group = w.group;
+  m.dtype = w.affine() ? w.scales.dtype : w.data.dtype;
+  m.data = raw_data<const uint8_t>(w.data);
+  if (w.affine()) {
+    m.scales = raw_data<const uint8_t>(w.scales);
+    m.biases = raw_data<const uint8_t>(w.biases);
+  }
+  return m;
+}
+
+struct LinearEngine::Impl {
+  const LinearKernels& kernels;
+  Activations activations;
+  ThreadPool& pool;
+
+  struct Packed {
+    PackFormat format;
+    Scratch bytes;
+  };
+  Packed packed[3];  // one for each format among a job's outputs
+  int n_packed = 0;
+  std::vector<Scratch> tiles;    // per worker: results before the epilogue
+  std::vector<Scratch> scratch;  // per worker: the matmul kernel's
+
+  Impl(Isa isa, Activations a, ThreadPool& p)
+      : kernels(kernels_of(isa)),
+        activations(a),
+        pool(p),
+        tiles(static_cast<size_t>(p.size())),
+        scratch(static_cast<size_t>(p.size())) {}
+
+  bool quantised(const Matrix& w) const { return w.bits != 0 && activations != Activations::f32; }
+
+  PackFormat format_of(const Matrix& w, int64_t rows) const {
+    return {activations, w.bits, w.group, w.in, rows > kMatvecRows};
+  }
+
+  const uint8_t* packed_for(const PackFormat& format) {
+    for (int i = 0; i < n_packed; ++i)
+      if (packed[i].format == format) return packed[i].bytes.get(0);
+    return nullptr;
+  }
+
+  /// Packs x once for each format that the outputs need.
+  void pack(const LinearJob& job) {
+    n_packed = 0;
+    for (int i = 0; i < job.n_outs; ++i) {
+      const Matrix& w = job.outs[i].w;
+      if (!quantised(w) || packed_for(format_of(w, job.rows))) continue;
+      Packed& to = packed[n_packed++];
+      to.format = format_of(w, job.rows);
+      uint8_t* bytes = to.bytes.get(kernels.packed_bytes(to.format, job.rows));
+      const int64_t step = to.format.matmul ? round_up(8, kernels.pack_rows) : kMatvecRows;
+      pool.run((job.rows + step - 1) / step, [&](int64_t task, int) {
+        kernels.pack(to.format, job.x, job.rows, task * step, std::min(job.rows, (task + 1) * step), bytes);
+      });
+    }
+  }
+
+  /// Outputs of one task.
+  int64_t chunk_of(const Matrix& w, int64_t rows) const {
+    if (rows > kMatvecRows) return round_up(kMatmulTaskOuts, kernels.matmul_outs);
+    return round_up(std::max<int64_t>(kTaskBytes / std::max<int64_t>(row_bytes_of(w), 1), 1), kMatvecOutStep);
+  }
+
+  void dot(const LinearJob& job, const Matrix& w, const OutTile& tile, int worker) {
+    if (!quantised(w)) {
+      for (int64_t r = 0; r < job.rows; r += kMatvecRows)
+        kernels.dot_f32(w, job.x + r * w.in, std::min(kMatvecRows, job.rows - r),
+                        {tile.begin, tile.end, tile.y + r * tile.stride, tile.stride});
+      return;
+    }
+    const PackFormat format = format_of(w, job.rows);
+    const uint8_t* bytes = packed_for(format);
+    if (!format.matmul) {
+      kernels.matvec_int(w, format, bytes, job.rows, tile);
+      return;
+    }
+    kernels.matmul_int(w, format, bytes, job.rows, tile,
+                       scratch[static_cast<size_t>(worker)].get(kernels.matmul_scratch(format)));
+  }
+
+  void run_chunk(const LinearJob& job, int which, int64_t begin, int64_t end, int worker) {
+    const LinearJob::Out& out = job.outs[which];
+    const int64_t n = end - begin;
+    OutTile direct{begin, end, out.y + begin, out.w.out};
+    if (job.epilogue == LinearEpilogue::store) {
+      dot(job, out.w, direct, worker);
+      add_bias(out, direct, job.rows);
+      return;
+    }
+    auto* scratch_y = reinterpret_cast<float*>(
+        tiles[static_cast<size_t>(worker)].get(job.rows * n * static_cast<int64_t>(sizeof(float))));
+    const OutTile side{begin, end, scratch_y, n};
+    if (job.epilogue == LinearEpilogue::add) {
+      dot(job, out.w, side, worker);
+      add_bias(out, side, job.rows);
+      for (int64_t r = 0; r < job.rows; ++r)
+        for (int64_t i = 0; i < n; ++i) direct.y[r * direct.stride + i] += side.y[r * n + i];
+      return;
+    }
+    dot(job, out.w, direct, worker);
+    add_bias(out, direct, job.rows);
+    dot(job, job.outs[1].w, side, worker);
+    add_bias(job.outs[1], side, job.rows);
+    for (int64_t r = 0; r < job.rows; ++r)
+      kernels.act_mul(direct.y + r * direct.stride, side.y + r * n, n, job.act);
+  }
+
+  void run_rows(const LinearJob& job) {
+    pack(job);
+    const int n_outs = job.epilogue == LinearEpilogue::gated ? 1 : job.n_outs;
+    int64_t chunk[3] = {};
+    int64_t first[4] = {};  // first task of each output
+    for (int i = 0; i < n_outs; ++i) {
+      chunk[i] = chunk_of(job.outs[i].w, job.rows);
+      first[i + 1] = first[i] + (job.outs[i].w.out + chunk[i] - 1) / chunk[i];
+    }
+    pool.run(first[n_outs], [&](int64_t task, int worker) {
+      int which = 0;
+      while (task >= first[which + 1]) ++which;
+      const int64_t begin = (task - first[which]) * chunk[which];
+      run_chunk(job, which, begin, std::min(begin + chunk[which], job.outs[which].w.out), worker);
+    });
+  }
+};
+
+LinearEngine::LinearEngine(Isa isa, Activations activations, ThreadPool& pool)
+    : impl_(std::make_unique<Impl>(isa, activations, pool)) {}
+
+LinearEngine::~LinearEngine() = default;
+
+void LinearEngine::run(const LinearJob& job) {
+  require(job.n_outs >= 1 && job.n_outs <= 3, "linear: ", job.n_outs, " outputs, 1 to 3 are supported");
+  require(job.epilogue != LinearEpilogue::gated || (job.n_outs == 2 && job.outs[0].w.out == job.outs[1].w.out),
+          "linear: a gated job has two outputs of one size");
+  for (int i = 1; i < job.n_outs; ++i) require(job.outs[i].w.in == job.outs[0].w.in, "linear: inputs differ in size");
+  // Long inputs go in blocks: the workspace has a bound.
+  for (int64_t r = 0; r < job.rows; r += kMatmulRows) {
+    LinearJob block = job;
+    block.rows = std::min(kMatmulRows, job.rows - r);
+    block.x = job.x + r * job.outs[0].w.in;
+    for (int i = 0; i < job.n_outs; ++i)
+      if (block.outs[i].y) block.outs[i].y += r * job.outs[i].w.out;
+    impl_->run_rows(block);
+  }
+}
+
+void LinearEngine::dequantize_row(const Matrix& w, int64_t row, float scale, float* y) const {
+  for (int64_t k = 0; k < w.in; ++k) y[k] = weight_at(w, row, k) * scale;
+}
+
+}  // namespace saragossa::cpu
