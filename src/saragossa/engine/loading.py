@@ -1,0 +1,69 @@
+"""From a model folder to a model on a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from saragossa import _core, runtime_flags
+from saragossa.errors import ParameterError
+from saragossa.models import load_spec
+from saragossa.models.spec import ModelSpec
+from saragossa.weights.bind import bind
+from saragossa.weights.safetensors import SafetensorsIndex
+
+BLOCK_TOKENS = 256
+# Sequences of full context that fit the cache; its pages are committed only when they are written.
+CACHE_SEQUENCES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model on its device. context in tokens; chunk: prompt tokens a submission."""
+
+    model: _core.Model
+    device: _core.Device
+    spec: ModelSpec
+    context: int
+    chunk: int
+
+
+def open_device(name: str, *, threads: int | None = None, exact: bool | None = None) -> tuple[_core.Device, dict[str, object]]:
+    """A device with the switches of the environment, and all the switches' values.
+
+    exact: float32 activations and a float32 cache.
+    """
+    overrides = {"activations": "f32", "kv_dtype": "f32"} if exact else {}
+    values = runtime_flags.switches(threads=threads, **overrides)
+    device = _core.Device(
+        name,
+        fused=bool(values["fused"]),
+        activations=str(values["activations"]),
+        isa=str(values["isa"]),
+        threads=int(values["threads"]),
+        spin_us=int(values["spin_us"]),
+    )
+    return device, dict(values)
+
+
+def load(
+    folder: Path,
+    *,
+    device: str = "auto",
+    threads: int | None = None,
+    exact: bool | None = None,
+    context: int | None = None,
+) -> Loaded:
+    """Check everything that can be checked without reading weights, then bind them to a device."""
+    on, values = open_device(device, threads=threads, exact=exact)
+    spec = load_spec(folder)
+    limit = spec.decoder.max_context
+    if context is not None and (isinstance(context, bool) or not 1 <= context <= limit):
+        raise ParameterError("context", f"context: found {context!r}, accepted is 1 to {limit}, the model's own")
+    context = context or limit
+    tensors = bind(spec, SafetensorsIndex.open(folder))
+    blocks = -(-context // BLOCK_TOKENS) * CACHE_SEQUENCES
+    model = _core.Model(
+        on, spec.decoder, tensors, blocks=blocks, block_tokens=BLOCK_TOKENS, kv_dtype=str(values["kv_dtype"])
+    )
+    return Loaded(model, on, spec, context, int(str(values["prefill_chunk"])))

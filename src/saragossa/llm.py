@@ -1,0 +1,238 @@
+"""The library's entry point for language models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, overload
+
+from saragossa.engine import loading
+from saragossa.engine.batch import generate_batch
+from saragossa.engine.generation import Timing, stream_tokens
+from saragossa.engine.memory import peak_rss_bytes
+from saragossa.engine.options import Chunk, Completion, GenerationOptions, Metrics
+from saragossa.engine.session import Progress, Session
+from saragossa.errors import UsageError
+from saragossa.text.generation_defaults import GenerationDefaults
+from saragossa.text.template import ChatTemplate
+from saragossa.text.tokenizer import Tokenizer
+from saragossa.weights import hub
+
+Prompt = str | Sequence[int]
+Message = Mapping[str, Any]
+
+
+class LLM:
+    """A language model, ready to generate.
+
+    path_or_repo: a model folder, a Hugging Face repository (`org/name` or `org/name@revision`), or `demo`.
+    device: "auto", "cpu" or "metal". threads: of the CPU device; None or 0: the performance cores.
+    exact: float32 activations and cache, weights as stored. context: tokens of a sequence at most; None: the
+    model's own. Raises saragossa.errors.SaragossaError subclasses that name what is wrong and the cure.
+
+    >>> with saragossa.LLM("demo") as llm:
+    ...     print(llm.chat([{"role": "user", "content": "Hello"}]).text)
+    """
+
+    def __init__(
+        self,
+        path_or_repo: str | Path,
+        *,
+        device: str = "auto",
+        threads: int | None = None,
+        exact: bool | None = None,
+        context: int | None = None,
+        revision: str | None = None,
+        allow_download: bool = True,
+        progress: bool = False,
+    ) -> None:
+        self.model_dir = hub.locate(
+            path_or_repo, revision=revision, allow_download=allow_download, progress=progress
+        )
+        start = time.perf_counter()
+        loaded = loading.load(self.model_dir, device=device, threads=threads, exact=exact, context=context)
+        self.tokenizer = Tokenizer.from_dir(self.model_dir)
+        self.load_seconds = time.perf_counter() - start
+        self.defaults = GenerationDefaults.from_dir(self.model_dir)
+        self.context = loaded.context
+        self.spec = loaded.spec
+        self._loaded: loading.Loaded | None = loaded
+        self._template: ChatTemplate | None = None
+
+    # --- life -----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of the weights and the cache. Further calls raise UsageError."""
+        self._loaded = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def loaded(self) -> loading.Loaded:
+        """The model on its device."""
+        if self._loaded is None:
+            raise UsageError("this LLM is closed", cure="make a new one")
+        return self._loaded
+
+    @property
+    def device_description(self) -> str:
+        """Such as "cpu (avx2, 2 threads)"."""
+        device = self.loaded.device
+        return f"{device.name} ({device.description})"
+
+    # --- text -----------------------------------------------------------------------------------
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The checkpoint's chat template. Raises TemplateError where it has none."""
+        if self._template is None:
+            self._template = ChatTemplate.from_dir(self.model_dir)
+        return self._template
+
+    def tokenize(self, text: str, *, add_special: bool = True) -> list[int]:
+        """Token ids of a text; add_special: with the tokens that the checkpoint puts around a prompt."""
+        return self.tokenizer.encode(text, add_special=add_special)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """The text of token ids, special tokens included."""
+        return self.tokenizer.decode(ids)
+
+    def chat_ids(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        enable_thinking: bool | None = None,
+        **template_arguments: Any,
+    ) -> list[int]:
+        """The prompt's token ids of a dialogue, through the chat template."""
+        return self.template.encode(
+            self.tokenizer, messages, tools=tools, enable_thinking=enable_thinking, **template_arguments
+        )
+
+    def chat_options(self, options: GenerationOptions | None = None, **overrides: Any) -> GenerationOptions:
+        """The options given, or the checkpoint's own sampling defaults (generation_config.json)."""
+        base = options if options is not None else GenerationOptions(**self.defaults.sampling())
+        return base.with_overrides(overrides)
+
+    # --- generation -----------------------------------------------------------------------------
+
+    def session(self) -> Session:
+        """A fresh sequence, for step-by-step work: prefill(ids), step()."""
+        loaded = self.loaded
+        return Session(loaded.model, self.context, loaded.chunk)
+
+    def stream(
+        self,
+        prompt: Prompt,
+        options: GenerationOptions | None = None,
+        *,
+        progress: Progress | None = None,
+        timing: Timing | None = None,
+        **overrides: Any,
+    ) -> Iterator[Chunk]:
+        """Chunks as they are made. Options are checked before the first; overrides are their fields."""
+        chosen = (options or GenerationOptions()).with_overrides(overrides)
+        chosen.validate()
+        ids = self._ids(prompt)
+        return stream_tokens(self.session(), self.tokenizer, ids, chosen, timing=timing, progress=progress)
+
+    @overload
+    def generate(self, prompts: Prompt, options: GenerationOptions | None = None, **overrides: Any) -> Completion: ...
+    @overload
+    def generate(
+        self, prompts: Sequence[Prompt], options: GenerationOptions | None = None, **overrides: Any
+    ) -> list[Completion]: ...
+    def generate(
+        self, prompts: Any, options: GenerationOptions | None = None, **overrides: Any
+    ) -> Completion | list[Completion]:
+        """Complete a prompt (a string or token ids), or each of a list of them, decoded together.
+
+        Only what the options say applies: the default is greedy. See GenerationOptions.
+        """
+        chosen = (options or GenerationOptions()).with_overrides(overrides)
+        chosen.validate()
+        if _is_prompt(prompts):
+            return self._complete(self._ids(prompts), chosen)
+        ids = [self._ids(prompt) for prompt in prompts]
+        loaded = self.loaded
+        results = generate_batch(
+            loaded.model, self.tokenizer, ids, chosen, context=self.context, chunk=loaded.chunk
+        )
+        return [
+            self._completion(prompt, chunks, timing, chosen)
+            for prompt, (chunks, timing) in zip(ids, results, strict=True)
+        ]
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        enable_thinking: bool | None = None,
+        stream: bool = False,
+        options: GenerationOptions | None = None,
+        template_arguments: Mapping[str, Any] | None = None,
+        **overrides: Any,
+    ) -> Completion | Iterator[Chunk]:
+        """The assistant's next message. Without options the checkpoint's sampling defaults apply.
+
+        messages: as in the OpenAI API, [{"role": "user", "content": "..."}].
+        """
+        chosen = self.chat_options(options, **overrides)
+        chosen.validate()
+        ids = self.chat_ids(messages, tools=tools, enable_thinking=enable_thinking, **(template_arguments or {}))
+        return self.stream(ids, chosen) if stream else self._complete(ids, chosen)
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _ids(self, prompt: Prompt) -> list[int]:
+        return self.tokenize(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
+
+    def _complete(self, ids: Sequence[int], options: GenerationOptions) -> Completion:
+        timing = Timing()
+        chunks = list(stream_tokens(self.session(), self.tokenizer, ids, options, timing=timing))
+        return self._completion(ids, chunks, timing, options)
+
+    def _completion(
+        self, ids: Sequence[int], chunks: Sequence[Chunk], timing: Timing, options: GenerationOptions
+    ) -> Completion:
+        reason = chunks[-1].finish_reason
+        assert reason is not None  # a stream ends with one
+        logprobs = [c.logprobs for c in chunks if c.logprobs is not None]
+        return Completion(
+            text="".join(c.text for c in chunks),
+            token_ids=[c.token_id for c in chunks if c.token_id is not None],
+            prompt_tokens=len(ids),
+            finish_reason=reason,
+            metrics=self.metrics(timing, len(ids)),
+            logprobs=None if options.top_logprobs is None else logprobs,
+        )
+
+    def metrics(self, timing: Timing, prompt_tokens: int) -> Metrics:
+        """Figures of a generation that filled `timing`."""
+        prefill, decode = timing.rate(prompt_tokens)
+        return Metrics(
+            load_s=self.load_seconds,
+            prefill_tok_s=prefill,
+            decode_tok_s=decode,
+            peak_rss_bytes=peak_rss_bytes(),
+            device=self.device_description,
+        )
+
+
+def _is_prompt(value: object) -> bool:
+    """A string, or a sequence of token ids; an empty sequence is an empty prompt."""
+    if isinstance(value, str):
+        return True
+    if not isinstance(value, Sequence):
+        raise UsageError(f"a prompt is a string, token ids, or a list of those, not {type(value).__name__}")
+    return all(isinstance(item, int) for item in value)
