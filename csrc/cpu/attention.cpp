@@ -1,0 +1,139 @@
+#include "cpu/attention.h"
+
+#include <algorithm>
+
+#include "cpu/vector_kernels.h"
+
+namespace saragossa::cpu {
+namespace {
+
+// Below this many multiplications a pool costs more than it gives.
+constexpr int64_t kSerialWork = 32 * 1024;
+
+void check_row(const AttentionCall& c, int64_t row) {
+  const int64_t position = c.positions[row], sequence = c.sequence[row];
+  require(sequence >= 0 && sequence < c.sequences, "attention: row ", row, " is of sequence ", sequence, ", there are ",
+          c.sequences);
+  require(position >= 0 && position / c.block_tokens < c.max_blocks, "attention: position ", position,
+          " is outside of a table of ", c.max_blocks, " blocks of ", c.block_tokens);
+}
+
+void check_blocks(const AttentionCall& c, int64_t row, int64_t first, int64_t last) {
+  for (int64_t b = first / c.block_tokens; b <= last / c.block_tokens; ++b) {
+    const int64_t block = c.block_table[c.sequence[row] * c.max_blocks + b];
+    require(block >= 0 && block < c.blocks, "attention: block ", block, " of sequence ", c.sequence[row],
+            " is outside of a cache of ", c.blocks);
+  }
+}
+
+/// Rows of one sequence that follow each other.
+void find_runs(const AttentionCall& c, std::vector<AttentionWorkspace::Run>& runs) {
+  runs.clear();
+  for (int64_t row = 0; row < c.rows; ++row) {
+    check_row(c, row);
+    const bool joins = !runs.empty() && c.sequence[row] == c.sequence[row - 1] && c.positions[row] == c.positions[row - 1] + 1;
+    if (joins)
+      ++runs.back().rows;
+    else
+      runs.push_back({row, 1});
+  }
+  for (const auto& run : runs)
+    check_blocks(c, run.row, c.first_key(c.positions[run.row]), c.positions[run.row + run.rows - 1]);
+}
+
+float* sized(std::vector<float>& buffer, int64_t floats) {
+  if (static_cast<int64_t>(buffer.size()) < floats) buffer.resize(static_cast<size_t>(floats));
+  return buffer.data();
+}
+
+template <class Fn>
+void each(ThreadPool& pool, bool serial, int64_t tasks, Fn&& fn) {
+  if (serial || tasks == 1)
+    for (int64_t i = 0; i < tasks; ++i) fn(i, 0);
+  else
+    pool.run(tasks, fn);
+}
+
+void reference(const AttentionCall& c, const VectorKernels& kernels, ThreadPool& pool, AttentionWorkspace& space) {
+  pool.run(c.rows * c.heads, [&](int64_t task, int worker) {
+    const int64_t row = task / c.heads;
+    float* scores = sized(space.work[static_cast<size_t>(worker)], c.positions[row] + 1);
+    kernels.attention.row(c, row, task % c.heads, scores);
+  });
+}
+
+/// All spans of one run; a task is one block of one kv head, for all rows of the run.
+void spans(const AttentionCall& c, const AttentionWorkspace::Run& run, const VectorKernels& kernels, ThreadPool& pool,
+           AttentionWorkspace& space) {
+  const int64_t bt = c.block_tokens, group = c.group(), size = partial_size(c.head_dim);
+  const int64_t last = c.positions[run.row + run.rows - 1];
+  const int64_t block0 = c.first_key(c.positions[run.row]) / bt;
+  const int64_t blocks = last / bt - block0 + 1;
+  const int64_t keys = last - c.first_key(c.positions[run.row]) + 1;
+  // partials [rows, kv_heads, group, blocks, size]
+  float* partials = sized(space.partials, run.rows * c.heads * blocks * size);
+  const bool serial = run.rows * c.heads * keys * c.head_dim < kSerialWork;
+  const int64_t stride = group * size;  // a span writes its group side by side
+
+  each(pool, serial, c.kv_heads * blocks, [&](int64_t task, int worker) {
+    const int64_t kv_head = task % c.kv_heads, block = task / c.kv_heads;
+    float* work = sized(space.work[static_cast<size_t>(worker)], span_work(c));
+    for (int64_t r = 0; r < run.rows; ++r) {
+      const int64_t position = c.positions[run.row + r];
+      const int64_t begin = std::max((block0 + block) * bt, c.first_key(position));
+      const int64_t end = std::min((block0 + block + 1) * bt, position + 1);
+      if (begin >= end) continue;
+      float* out = partials + ((r * c.kv_heads + kv_head) * blocks + block) * stride;
+      kernels.attention.span(c, run.row + r, kv_head, begin, end, out, work);
+    }
+  });
+  for (int64_t r = 0; r < run.rows; ++r) {
+    const int64_t position = c.positions[run.row + r];
+    const int64_t first = c.first_key(position) / bt - block0, n = position / bt - block0 - first + 1;
+    for (int64_t head = 0; head < c.heads; ++head) {
+      const float* from = partials + ((r * c.kv_heads + head / group) * blocks + first) * stride + head % group * size;
+      kernels.attention.merge(c.y + ((run.row + r) * c.heads + head) * c.head_dim, from, n, stride, c.head_dim);
+    }
+  }
+}
+
+}  // namespace
+
+int64_t span_work(const AttentionCall& c) {
+  // Padded queries of the group, and their scores.
+  return c.group() * (padded(c.head_dim) + padded(c.block_tokens));
+}
+
+int64_t tile_work(const AttentionCall& c) {
+  const int64_t rows = kTileRows * c.group() + kPadding, d = padded(c.head_dim);
+  // Queries, sums and weighted values per row; scores; a packed panel of keys and one of values.
+  return rows * (2 * d + 2 + kTileKeys) + 2 * kTileKeys * (d + kPadding) + 4 * kPadding;
+}
+
+void run_attention(const AttentionCall& c, const VectorKernels& kernels, ThreadPool& pool, AttentionWorkspace& space) {
+  space.work.resize(static_cast<size_t>(pool.size()));
+  find_runs(c, space.runs);
+  if (kernels.attention.row) return reference(c, kernels, pool, space);
+
+  space.tiles.clear();
+  for (const auto& run : space.runs) {
+    if (run.rows <= kSpanRows) {
+      spans(c, run, kernels, pool, space);
+      continue;
+    }
+    for (int64_t r = 0; r < run.rows; r += kTileRows)
+      space.tiles.push_back({run.row + r, std::min(kTileRows, run.rows - r)});
+  }
+  // The costly ones (many keys) first, so that the last task of a thread is short.
+  std::stable_sort(space.tiles.begin(), space.tiles.end(),
+                   [&](const auto& a, const auto& b) { return c.positions[a.row] > c.positions[b.row]; });
+  const int64_t tiles = static_cast<int64_t>(space.tiles.size());
+  if (tiles == 0) return;
+  pool.run(tiles * c.kv_heads, [&](int64_t task, int worker) {
+    const auto& tile = space.tiles[static_cast<size_t>(task / c.kv_heads)];
+    float* work = sized(space.work[static_cast<size_t>(worker)], tile_work(c));
+    kernels.attention.tile(c, tile.row, tile.rows, task % c.kv_heads, work);
+  });
+}
+
+}  // namespace saragossa::cpu

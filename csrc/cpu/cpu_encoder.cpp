@@ -1,0 +1,332 @@
+#include "cpu/cpu_encoder.h"
+
+#include <cstring>
+#include <limits>
+
+#include "cpu/cache_write.h"
+
+namespace saragossa::cpu {
+namespace {
+
+/// The angles of one call, as raw pointers.
+struct RopeCall {
+  const float* inv_freq;
+  const int32_t* positions;
+  int64_t half;
+  float factor;
+
+  RopeCall(const Rope& rope, const Tensor& at)
+      : inv_freq(raw_data<float>(rope.inv_freq)),
+        positions(raw_data<int32_t>(at)),
+        half(rope.inv_freq.shape[0]),
+        factor(rope.attention_factor) {}
+};
+
+/// x [rows, heads, head_dim] in place: an optional norm of each head, then the rotation.
+struct HeadsCall {
+  float* x;
+  const float* norm;
+  int64_t rows, heads, head_dim;
+
+  HeadsCall(const Tensor& t, const Tensor& w)
+      : x(raw_data<float>(t)),
+        norm(w ? raw_data<float>(w) : nullptr),
+        rows(t.shape[0]),
+        heads(t.shape[1]),
+        head_dim(t.shape[2]) {}
+
+  void run(const VectorKernels& kernels, const RopeTable::View& table, int64_t half, float eps, int64_t row) const {
+    for (int64_t h = 0; h < heads; ++h) {
+      float* head = x + (row * heads + h) * head_dim;
+      if (norm) kernels.rms_norm(head, head, norm, eps, head_dim);
+      kernels.rotate(head, table.cos + row * half, table.sin + row * half, half);
+    }
+  }
+};
+
+LinearJob::Out out_of(const Tensor& y, const Weight& w, const Tensor& bias) {
+  return {matrix_of(w), raw_data<float>(y), bias ? raw_data<float>(bias) : nullptr};
+}
+
+LinearJob job_of(const Tensor& x) {
+  LinearJob job;
+  job.x = raw_data<float>(x);
+  job.rows = x.shape[0];
+  return job;
+}
+
+template <class T>
+T* row_of(const Tensor& t, int64_t row) {
+  return t ? raw_data<T>(t) + row * t.shape[1] : nullptr;
+}
+
+/// Done when it exists: the CPU runs a submission before submit returns. Buffers stay pending until wait.
+class CpuSubmission final : public Submission::Impl {
+ public:
+  CpuSubmission(std::unique_ptr<Resources> resources, std::shared_ptr<ResourcePool> pool)
+      : resources_(std::move(resources)), pool_(std::move(pool)) {}
+  ~CpuSubmission() override { finish(); }
+
+  void writes(std::shared_ptr<Buffer> buffer) {
+    buffer->begin_write();
+    pending_.push_back(std::move(buffer));
+  }
+  void failed(std::exception_ptr error) { error_ = std::move(error); }
+
+  void wait() override {
+    finish();
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  void finish() {
+    for (const auto& buffer : pending_) buffer->end_write();
+    pending_.clear();
+    if (resources_) pool_->give(std::move(resources_));
+  }
+
+  std::unique_ptr<Resources> resources_;
+  std::shared_ptr<ResourcePool> pool_;
+  std::vector<std::shared_ptr<Buffer>> pending_;
+  std::exception_ptr error_;
+};
+
+}  // namespace
+
+std::unique_ptr<Resources> ResourcePool::take() {
+  const std::lock_guard lock(mutex_);
+  if (free_.empty()) return std::make_unique<Resources>(poison_);
+  std::unique_ptr<Resources> out = std::move(free_.back());
+  free_.pop_back();
+  return out;
+}
+
+void ResourcePool::give(std::unique_ptr<Resources> resources) {
+  resources->arena.reset();
+  resources->commands.clear();
+  const std::lock_guard lock(mutex_);
+  if (free_.size() < 4) free_.push_back(std::move(resources));
+}
+
+CpuEncoder::CpuEncoder(Device& device, std::shared_ptr<Executor> executor, std::shared_ptr<ResourcePool> pool)
+    : CommandEncoder(device), executor_(std::move(executor)), pool_(std::move(pool)), resources_(pool_->take()) {}
+
+CpuEncoder::~CpuEncoder() {
+  if (resources_) pool_->give(std::move(resources_));
+}
+
+Submission CpuEncoder::do_submit() {
+  static std::atomic<uint64_t> numbers{0};
+  const uint64_t number = ++numbers;
+  Resources& resources = *resources_;
+  auto submission = std::make_shared<CpuSubmission>(std::move(resources_), pool_);
+  const std::lock_guard lock(executor_->mutex);
+  for (const OpRecord& op : records())
+    for (const Tensor& t : op.writes)
+      if (static_cast<CpuBuffer&>(*t.buffer).mark(number)) submission->writes(t.buffer);
+  try {
+    resources.commands.run(*executor_);
+  } catch (...) {
+    submission->failed(std::current_exception());
+  }
+  return Submission(std::move(submission));
+}
+
+bool CpuEncoder::has_fused(FusedOp op) const {
+  switch (op) {
+    case FusedOp::linear_group:
+    case FusedOp::linear_add:
+    case FusedOp::linear_gated:
+    case FusedOp::norm_add:
+    case FusedOp::qk_rope_append: return true;
+  }
+  return false;
+}
+
+void CpuEncoder::do_embed(const Tensor& y, const Weight& table, const Tensor& ids, float scale) {
+  push([y = raw_data<float>(y), w = matrix_of(table), ids = raw_data<int32_t>(ids), n = ids.shape[0],
+        scale](Executor& ex) {
+    ex.rows(n, w.in, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        if (ids[t] >= 0 && ids[t] < w.out)
+          ex.linear.dequantize_row(w, ids[t], scale, y + t * w.in);
+        else
+          std::fill_n(y + t * w.in, w.in, std::numeric_limits<float>::quiet_NaN());
+      }
+    });
+  });
+}
+
+void CpuEncoder::do_rms_norm(const Tensor& y, const Tensor& x, const Tensor& w, float eps) {
+  push([y = raw_data<float>(y), x = raw_data<float>(x), w = raw_data<float>(w), rows = x.shape.rows(),
+        n = x.shape.last(), eps](Executor& ex) {
+    ex.rows(rows, n, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) ex.kernels.rms_norm(y + r * n, x + r * n, w, eps, n);
+    });
+  });
+}
+
+void CpuEncoder::do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps) {
+  push([y = raw_data<float>(y), x = raw_data<float>(x), w = raw_data<float>(w), rows = x.shape.rows(),
+        n = x.shape.last(), eps](Executor& ex) {
+    ex.rows(rows, n, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) ex.kernels.norm_add(y + r * n, x + r * n, w, eps, n);
+    });
+  });
+}
+
+void CpuEncoder::do_add(const Tensor& y, const Tensor& a, const Tensor& b) {
+  push([y = raw_data<float>(y), a = raw_data<float>(a), b = raw_data<float>(b), n = y.numel()](Executor& ex) {
+    ex.rows(n, 1, [&](int64_t begin, int64_t end) { ex.kernels.add(y + begin, a + begin, b + begin, end - begin); });
+  });
+}
+
+void CpuEncoder::do_act_mul(const Tensor& y, const Tensor& gate, const Tensor& up, Activation act) {
+  push([y = raw_data<float>(y), gate = raw_data<float>(gate), up = raw_data<float>(up), n = y.numel(),
+        act](Executor& ex) {
+    ex.rows(n, 1, [&](int64_t begin, int64_t end) {
+      ex.kernels.act_mul(y + begin, gate + begin, up + begin, end - begin, act);
+    });
+  });
+}
+
+void CpuEncoder::do_softcap(const Tensor& x, float cap) {
+  push([x = raw_data<float>(x), n = x.numel(), cap](Executor& ex) {
+    ex.rows(n, 1, [&](int64_t begin, int64_t end) { ex.kernels.softcap(x + begin, cap, end - begin); });
+  });
+}
+
+void CpuEncoder::do_linear(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) {
+  LinearJob job = job_of(x);
+  job.outs[0] = out_of(y, w, bias);
+  push([job](Executor& ex) { ex.linear.run(job); });
+}
+
+void CpuEncoder::do_linear_group(const Tensor& x, std::span<const LinearOut> outs) {
+  LinearJob job = job_of(x);
+  job.n_outs = static_cast<int>(outs.size());
+  for (size_t i = 0; i < outs.size(); ++i) job.outs[i] = out_of(outs[i].y, *outs[i].weight, outs[i].bias);
+  push([job](Executor& ex) { ex.linear.run(job); });
+}
+
+void CpuEncoder::do_linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) {
+  LinearJob job = job_of(x);
+  job.outs[0] = out_of(y, w, bias);
+  job.epilogue = LinearEpilogue::add;
+  push([job](Executor& ex) { ex.linear.run(job); });
+}
+
+void CpuEncoder::do_linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up,
+                                 const Tensor& gate_bias, const Tensor& up_bias, Activation act) {
+  LinearJob job = job_of(x);
+  job.n_outs = 2;
+  job.outs[0] = out_of(y, gate, gate_bias);
+  job.outs[1] = out_of(y, up, up_bias);
+  job.outs[1].y = nullptr;
+  job.epilogue = LinearEpilogue::gated;
+  job.act = act;
+  push([job](Executor& ex) { ex.linear.run(job); });
+}
+
+void CpuEncoder::do_rope(const Tensor& x, const Rope& rope, const Tensor& positions) {
+  push([heads = HeadsCall(x, {}), call = RopeCall(rope, positions)](Executor& ex) {
+    const auto table = ex.rope_table.get(call.inv_freq, call.half, call.factor, call.positions, heads.rows);
+    ex.rows(heads.rows, heads.heads * heads.head_dim, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) heads.run(ex.kernels, table, call.half, 0.0f, t);
+    });
+  });
+}
+
+void CpuEncoder::do_kv_append(const KvLayer& kv, const Tensor& k, const Tensor& v, const Batch& batch) {
+  push([writer = CacheWriter(kv, batch), k = raw_data<float>(k), v = raw_data<float>(v),
+        rows = k.shape[0]](Executor& ex) {
+    const int64_t row = writer.kv_heads * writer.head_dim;
+    for (int64_t t = 0; t < rows; ++t) writer.place(t);  // throws here, not on a worker
+    ex.rows(rows, 2 * row, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) writer.write(t, k + t * row, v + t * row, ex.kernels);
+    });
+  });
+}
+
+void CpuEncoder::do_qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm,
+                                   const Rope& rope, const KvLayer& kv, const Batch& batch) {
+  push([qs = HeadsCall(q, norm.q), ks = HeadsCall(k, norm.k), v = raw_data<float>(v), call = RopeCall(rope, batch.positions),
+        writer = CacheWriter(kv, batch), eps = norm.eps](Executor& ex) {
+    const auto table = ex.rope_table.get(call.inv_freq, call.half, call.factor, call.positions, qs.rows);
+    const int64_t row = ks.heads * ks.head_dim;
+    for (int64_t t = 0; t < ks.rows; ++t) writer.place(t);
+    ex.rows(qs.rows, (qs.heads + 2 * ks.heads) * qs.head_dim, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        qs.run(ex.kernels, table, call.half, eps, t);
+        ks.run(ex.kernels, table, call.half, eps, t);
+        writer.write(t, ks.x + t * row, v + t * row, ex.kernels);
+      }
+    });
+  });
+}
+
+void CpuEncoder::do_attention(const Tensor& y, const Tensor& q, const KvLayer& kv, const Batch& batch,
+                              const AttentionParams& params) {
+  AttentionCall call;
+  call.q = raw_data<float>(q);
+  call.y = raw_data<float>(y);
+  call.k = raw_data<uint8_t>(kv.k);
+  call.v = raw_data<uint8_t>(kv.v);
+  call.bf16 = kv.k.dtype == DType::bf16;
+  call.rows = q.shape[0];
+  call.heads = q.shape[1];
+  call.kv_heads = kv.k.shape[1];
+  call.head_dim = q.shape[2];
+  call.blocks = kv.k.shape[0];
+  call.block_tokens = kv.block_tokens();
+  call.positions = raw_data<int32_t>(batch.positions);
+  call.sequence = raw_data<int32_t>(batch.sequence);
+  call.block_table = raw_data<int32_t>(batch.block_table);
+  call.sequences = batch.block_table.shape[0];
+  call.max_blocks = batch.block_table.shape[1];
+  call.scale = params.scale;
+  call.softcap = params.softcap;
+  call.window = params.window;
+  push([call](Executor& ex) { run_attention(call, ex.kernels, ex.pool, ex.attention); });
+}
+
+void CpuEncoder::do_gather_rows(const Tensor& y, const Tensor& x, const Tensor& rows) {
+  push([y = raw_data<float>(y), x = raw_data<float>(x), rows = raw_data<int32_t>(rows), n = rows.shape[0],
+        from = x.shape[0], width = x.shape[1]](Executor&) {
+    for (int64_t r = 0; r < n; ++r) {
+      require(rows[r] >= 0 && rows[r] < from, "gather_rows: row ", rows[r], " of ", from);
+      std::memcpy(y + r * width, x + rows[r] * width, static_cast<size_t>(width) * sizeof(float));
+    }
+  });
+}
+
+void CpuEncoder::do_sample(const SampleArgs& a) {
+  for (int64_t r = 0; r < a.logits.shape[0]; ++r) {
+    SampleRow row;
+    row.logits = row_of<float>(a.logits, r);
+    row.vocab = a.logits.shape[1];
+    row.params = raw_data<SampleParams>(a.params) + r;
+    row.counts = row_of<uint32_t>(a.counts, r);
+    row.bias_ids = row_of<int32_t>(a.bias_ids, r);
+    row.bias = row_of<float>(a.bias, r);
+    row.bias_size = a.bias_ids ? a.bias_ids.shape[1] : 0;
+    row.mask = row_of<uint32_t>(a.mask, r);
+    row.id = raw_data<int32_t>(a.ids) + r;
+    row.logprobs = row_of<float>(a.logprobs, r);
+    row.logprob_ids = row_of<int32_t>(a.logprob_ids, r);
+    row.top = a.logprobs ? a.logprobs.shape[1] - 1 : 0;
+    push([row](Executor& ex) { run_sample(row, ex.kernels.sample, ex.pool, ex.sample); });
+  }
+}
+
+void CpuEncoder::do_advance(const Batch& batch, const Tensor& ids) {
+  push([to = raw_data<int32_t>(batch.ids), positions = raw_data<int32_t>(batch.positions), ids = raw_data<int32_t>(ids),
+        n = ids.shape[0]](Executor&) {
+    for (int64_t t = 0; t < n; ++t) {
+      to[t] = ids[t];
+      ++positions[t];
+    }
+  });
+}
+
+}  // namespace saragossa::cpu

@@ -1,0 +1,78 @@
+#pragma once
+// The encoder of the CPU device: ops become closures over raw pointers, which submit runs in order.
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cpu/command_list.h"
+#include "cpu/cpu_buffer.h"
+#include "cpu/executor.h"
+#include "encoder.h"
+
+namespace saragossa::cpu {
+
+/// What a submission owns and the next one takes over.
+struct Resources {
+  explicit Resources(bool poison) : arena(poison) {}
+  Arena arena;
+  CommandList<Executor> commands;
+};
+
+/// Resources that no submission holds.
+class ResourcePool {
+ public:
+  explicit ResourcePool(bool poison) : poison_(poison) {}
+  std::unique_ptr<Resources> take();
+  void give(std::unique_ptr<Resources> resources);
+
+ private:
+  bool poison_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Resources>> free_;
+};
+
+class CpuEncoder final : public CommandEncoder {
+ public:
+  CpuEncoder(Device& device, std::shared_ptr<Executor> executor, std::shared_ptr<ResourcePool> pool);
+  ~CpuEncoder() override;
+
+ protected:
+  void do_embed(const Tensor& y, const Weight& table, const Tensor& ids, float scale) override;
+  void do_rms_norm(const Tensor& y, const Tensor& x, const Tensor& w, float eps) override;
+  void do_add(const Tensor& y, const Tensor& a, const Tensor& b) override;
+  void do_act_mul(const Tensor& y, const Tensor& gate, const Tensor& up, Activation act) override;
+  void do_linear(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) override;
+  void do_rope(const Tensor& x, const Rope& rope, const Tensor& positions) override;
+  void do_kv_append(const KvLayer& kv, const Tensor& k, const Tensor& v, const Batch& batch) override;
+  void do_attention(const Tensor& y, const Tensor& q, const KvLayer& kv, const Batch& batch,
+                    const AttentionParams& params) override;
+  void do_gather_rows(const Tensor& y, const Tensor& x, const Tensor& rows) override;
+  void do_softcap(const Tensor& x, float cap) override;
+  void do_sample(const SampleArgs& args) override;
+  void do_advance(const Batch& batch, const Tensor& ids) override;
+
+  void do_linear_group(const Tensor& x, std::span<const LinearOut> outs) override;
+  void do_linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) override;
+  void do_linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up, const Tensor& gate_bias,
+                       const Tensor& up_bias, Activation act) override;
+  void do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps) override;
+  void do_qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm, const Rope& rope,
+                         const KvLayer& kv, const Batch& batch) override;
+
+  bool has_fused(FusedOp op) const override;
+  Tensor do_scratch(DType dtype, Shape shape) override { return resources_->arena.take(dtype, shape); }
+  Submission do_submit() override;
+
+ private:
+  template <class Fn>
+  void push(const Fn& fn) {
+    resources_->commands.push(fn);
+  }
+
+  std::shared_ptr<Executor> executor_;
+  std::shared_ptr<ResourcePool> pool_;
+  std::unique_ptr<Resources> resources_;
+};
+
+}  // namespace saragossa::cpu

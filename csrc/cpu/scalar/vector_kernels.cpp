@@ -1,0 +1,155 @@
+// The reference: plain loops, in the order in which the formulas are written, std::exp and std::tanh.
+
+#include "cpu/vector_kernels.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "core/dtype.h"
+
+namespace saragossa::cpu::scalar {
+#include "cpu/sample_math.inl"
+namespace {
+
+float norm_scale(const float* x, float eps, int64_t n) {
+  double sum = 0.0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * x[i];
+  return static_cast<float>(1.0 / std::sqrt(sum / static_cast<double>(n) + eps));
+}
+
+void rms_norm(float* y, const float* x, const float* w, float eps, int64_t n) {
+  const float s = norm_scale(x, eps, n);
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * s * w[i];
+}
+
+void norm_add(float* y, const float* x, const float* w, float eps, int64_t n) {
+  const float s = norm_scale(x, eps, n);
+  for (int64_t i = 0; i < n; ++i) y[i] += x[i] * s * w[i];
+}
+
+void add(float* y, const float* a, const float* b, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
+}
+
+float activate(float x, Activation act) {
+  if (act == Activation::silu) return x / (1.0f + std::exp(-x));
+  constexpr float kRoot2OverPi = 0.7978845608028654f;
+  return 0.5f * x * (1.0f + std::tanh(kRoot2OverPi * (x + 0.044715f * x * x * x)));
+}
+
+void act_mul(float* y, const float* gate, const float* up, int64_t n, Activation act) {
+  for (int64_t i = 0; i < n; ++i) y[i] = activate(gate[i], act) * up[i];
+}
+
+void softcap(float* x, float cap, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] = cap * std::tanh(x[i] / cap);
+}
+
+void rotate(float* x, const float* cos, const float* sin, int64_t half) {
+  for (int64_t i = 0; i < half; ++i) {
+    const float a = x[i], b = x[i + half];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + half] = b * cos[i] + a * sin[i];
+  }
+}
+
+void to_bf16(uint16_t* y, const float* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = f32_to_bf16(x[i]);
+}
+
+// --- attention ------------------------------------------------------------------------------------
+
+void attention_row(const AttentionCall& c, int64_t row, int64_t head, float* scores) {
+  const DType dtype = c.bf16 ? DType::bf16 : DType::f32;
+  const int64_t d = c.head_dim, kv_head = head / c.group();
+  const int64_t begin = c.first_key(c.positions[row]), end = c.positions[row] + 1;
+  const float* q = c.q + (row * c.heads + head) * d;
+  float* y = c.y + (row * c.heads + head) * d;
+  float max = -std::numeric_limits<float>::infinity();
+  for (int64_t j = begin; j < end; ++j) {
+    const uint8_t* k = c.at(c.k, row, kv_head, j);
+    float s = 0.0f;
+    for (int64_t i = 0; i < d; ++i) s += q[i] * load_float(k, dtype, i);
+    s *= c.scale;
+    if (c.softcap > 0.0f) s = c.softcap * std::tanh(s / c.softcap);
+    scores[j] = s;
+    max = std::max(max, s);
+  }
+  float sum = 0.0f;
+  for (int64_t j = begin; j < end; ++j) sum += scores[j] = std::exp(scores[j] - max);
+  std::fill_n(y, d, 0.0f);
+  for (int64_t j = begin; j < end; ++j) {
+    const uint8_t* v = c.at(c.v, row, kv_head, j);
+    for (int64_t i = 0; i < d; ++i) y[i] += scores[j] / sum * load_float(v, dtype, i);
+  }
+}
+
+// --- sampling -------------------------------------------------------------------------------------
+
+bool scan(const float* l, int64_t first, int64_t n, float* block_max) {
+  bool nan = false;
+  for (int64_t i = first; i < first + n; ++i) {
+    float& max = block_max[i / kSampleBlock];
+    if (i % kSampleBlock == 0) max = -std::numeric_limits<float>::infinity();
+    nan |= std::isnan(l[i]);
+    max = std::max(max, l[i]);
+  }
+  return nan;
+}
+
+bool process(float* l, int64_t first, int64_t n, const uint32_t* mask, const uint32_t* counts,
+             const SamplePenalties& p, float* block_max) {
+  bool nan = false;
+  for (int64_t i = first; i < first + n; ++i) {
+    nan |= std::isnan(l[i]);
+    if (mask && !(mask[i / 32] >> (i % 32) & 1u)) l[i] = -std::numeric_limits<float>::infinity();
+    if (counts && counts[i] != 0) {
+      const float output = static_cast<float>(counts[i] & ~SG_COUNT_PROMPT);
+      l[i] = l[i] > 0.0f ? l[i] / p.repetition : l[i] * p.repetition;
+      l[i] = std::fma(-p.frequency, output, l[i]);
+      if (output > 0.0f) l[i] -= p.presence;
+    }
+  }
+  scan(l, first, n, block_max);
+  return nan;
+}
+
+bool kept(float l, int64_t id, SampleCut cut) { return l > cut.value || (l == cut.value && id <= cut.id); }
+
+uint64_t mass(const float* l, int64_t first, int64_t n, float inv_t, float z_max, SampleCut cut) {
+  uint64_t sum = 0;
+  for (int64_t i = first; i < first + n; ++i)
+    if (kept(l[i], i, cut)) sum += mass_of(l[i] * inv_t, z_max);
+  return sum;
+}
+
+SampleDraw draw(const float* l, int64_t first, int64_t n, float inv_t, const float*, SampleCut cut,
+                const SampleParams& p, float) {
+  SampleDraw best{-std::numeric_limits<float>::infinity(), -1};
+  uint32_t words[4] = {};
+  for (int64_t i = first; i < first + n; ++i) {
+    if (i % 4 == 0) {
+      words[0] = static_cast<uint32_t>(i / 4), words[1] = p.step, words[2] = words[3] = 0;
+      philox(words, p.seed_lo, p.seed_hi);
+    }
+    const float value = l[i] * inv_t + gumbel(words[i % 4]);
+    if (kept(l[i], i, cut) && value > best.value) best = {value, static_cast<int32_t>(i)};
+  }
+  return best;
+}
+
+double sum_exp(const float* l, int64_t first, int64_t n, float max) {
+  double sum = 0.0;
+  for (int64_t i = first; i < first + n; ++i) sum += std::exp(static_cast<double>(l[i]) - max);
+  return sum;
+}
+
+}  // namespace
+
+const VectorKernels kernels = {rms_norm, norm_add, add, act_mul, softcap, rotate, to_bf16,
+                               {attention_row, nullptr, nullptr, nullptr},
+                               {scan, process, mass, draw, sum_exp}};
+
+}  // namespace saragossa::cpu::scalar
