@@ -18,7 +18,7 @@ from saragossa.errors import UsageError
 from saragossa.text.generation_defaults import GenerationDefaults
 from saragossa.text.template import ChatTemplate
 from saragossa.text.tokenizer import Tokenizer
-from saragossa.weights import hub
+from saragossa.weights.locate import locate
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, Any]
@@ -48,7 +48,7 @@ class LLM:
         allow_download: bool = True,
         progress: bool = False,
     ) -> None:
-        self.model_dir = hub.locate(
+        self.model_dir = locate(
             path_or_repo, revision=revision, allow_download=allow_download, progress=progress
         )
         start = time.perf_counter()
@@ -120,7 +120,7 @@ class LLM:
 
     def chat_options(self, options: GenerationOptions | None = None, **overrides: Any) -> GenerationOptions:
         """The options given, or the checkpoint's own sampling defaults (generation_config.json)."""
-        base = options if options is not None else GenerationOptions(**self.defaults.sampling())
+        base = options if options is not None else GenerationOptions.from_defaults(self.defaults)
         return base.with_overrides(overrides)
 
     # --- generation -----------------------------------------------------------------------------
@@ -135,15 +135,20 @@ class LLM:
         prompt: Prompt,
         options: GenerationOptions | None = None,
         *,
+        session: Session | None = None,
         progress: Progress | None = None,
         timing: Timing | None = None,
         **overrides: Any,
     ) -> Iterator[Chunk]:
-        """Chunks as they are made. Options are checked before the first; overrides are their fields."""
+        """Chunks as they are made. Options are checked before the first; overrides are their fields.
+
+        session: go on after the tokens that it holds, instead of a fresh one.
+        """
         chosen = (options or GenerationOptions()).with_overrides(overrides)
         chosen.validate()
         ids = self._ids(prompt)
-        return stream_tokens(self.session(), self.tokenizer, ids, chosen, timing=timing, progress=progress)
+        on = self.session() if session is None else session
+        return stream_tokens(on, self.tokenizer, ids, chosen, timing=timing, progress=progress)
 
     @overload
     def generate(self, prompts: Prompt, options: GenerationOptions | None = None, **overrides: Any) -> Completion: ...
