@@ -34,6 +34,7 @@ Kind = GGMLQuantizationType
 Bytes = npt.NDArray[np.uint8]
 
 FLOAT_KINDS: dict[Kind, str] = {Kind.F32: "F32", Kind.F16: "F16", Kind.BF16: "BF16"}
+_LOW, _FOUR = np.uint8(0x0F), np.uint8(4)
 REQUANTISED_BITS = 8
 REQUANTISED = (Kind.Q2_K, Kind.Q3_K, Kind.Q6_K)
 
@@ -46,12 +47,12 @@ def _f16(blocks: Bytes, at: int) -> F32Array:
 def _nibbles(blocks: Bytes, at: int) -> Bytes:
     """16 bytes at `at`: elements 0..15 in the low nibbles, 16..31 in the high ones."""
     raw = blocks[:, at : at + 16]
-    return np.concatenate([raw & 0x0F, raw >> 4], axis=1)
+    return np.concatenate([raw & _LOW, raw >> _FOUR], axis=1)
 
 
 def _fifth_bits(blocks: Bytes, at: int) -> Bytes:
     """4 bytes at `at`: bit i is bit 4 of element i."""
-    return np.unpackbits(np.ascontiguousarray(blocks[:, at : at + 4]), axis=1, bitorder="little") << 4
+    return np.unpackbits(np.ascontiguousarray(blocks[:, at : at + 4]), axis=1, bitorder="little") << _FOUR
 
 
 def _q4_0(blocks: Bytes) -> Quantized:
@@ -74,7 +75,7 @@ def _q5_1(blocks: Bytes) -> Quantized:
 
 def _q8_0(blocks: Bytes) -> Quantized:
     d = _f16(blocks, 0)
-    return Quantized(blocks[:, 2:34] ^ 0x80, d, -128 * d)  # signed q + 128 flips the top bit
+    return Quantized(blocks[:, 2:34] ^ np.uint8(0x80), d, -128 * d)  # signed q + 128 flips the top bit
 
 
 def _k_scales(blocks: Bytes) -> tuple[F32Array, F32Array]:
@@ -89,7 +90,7 @@ def _k_scales(blocks: Bytes) -> tuple[F32Array, F32Array]:
 def _k_nibbles(blocks: Bytes, at: int) -> Bytes:
     """128 bytes at `at`: every 32 bytes hold two groups, low nibbles first. [blocks, 8, 32]"""
     raw = blocks[:, at : at + 128].reshape(-1, 4, 1, 32)
-    return np.concatenate([raw & 0x0F, raw >> 4], axis=2).reshape(-1, 8, 32)
+    return np.concatenate([raw & _LOW, raw >> _FOUR], axis=2).reshape(-1, 8, 32)
 
 
 def _q4_k(blocks: Bytes) -> Quantized:
@@ -98,8 +99,8 @@ def _q4_k(blocks: Bytes) -> Quantized:
 
 def _q5_k(blocks: Bytes) -> Quantized:
     high = blocks[:, 16:48].reshape(-1, 1, 32)  # bit g of byte i: bit 4 of element i of group g
-    fifth = (high >> np.arange(8, dtype=np.uint8)[:, None]) & 1
-    codes = _k_nibbles(blocks, 48) | (fifth << 4)
+    fifth = (high >> np.arange(8, dtype=np.uint8)[:, None]) & np.uint8(1)
+    codes = _k_nibbles(blocks, 48) | (fifth << _FOUR)
     return Quantized(codes.reshape(-1, 256), *_k_scales(blocks))
 
 

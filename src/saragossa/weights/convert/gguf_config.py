@@ -239,7 +239,9 @@ _SAMPLING = {
 }
 
 
-def generation_config(metadata: Mapping[str, Any], ids: Mapping[str, int], eos: Sequence[int]) -> dict[str, Any]:
+def generation_config(
+    metadata: Mapping[str, Any], ids: Mapping[str, int], eos: Sequence[int]
+) -> dict[str, Any]:
     """End tokens, and the sampling defaults that newer GGUF files carry.
 
     ids: bos_token_id and pad_token_id where known; eos: all tokens that end a generation.

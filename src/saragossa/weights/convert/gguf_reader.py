@@ -142,8 +142,7 @@ class _Cursor:
         end = self.position + count
         if end > len(self._data):
             raise ConvertError(
-                f"{self.path} is truncated: its header needs byte {end}, "
-                f"the file has {len(self._data)}",
+                f"{self.path} is truncated: its header needs byte {end}, the file has {len(self._data)}",
                 cure="fetch it again",
             )
         raw = self._data[self.position : end]
@@ -188,15 +187,12 @@ class _Cursor:
         try:
             kind = GGMLQuantizationType(kind)
         except ValueError:
-            raise ConvertError(
-                f"{self.path}: tensor {name} has the unknown type number {kind}"
-            ) from None
+            raise ConvertError(f"{self.path}: tensor {name} has the unknown type number {kind}") from None
         if 0 in shape:
             raise self.corrupt(f"tensor {name!r} is empty")
         block, block_bytes = GGML_QUANT_SIZES[kind]
         if shape[-1] % block:
             raise self.corrupt(
-                f"tensor {name!r} of type {kind.name} has rows of {shape[-1]}, "
-                f"not a multiple of {block}"
+                f"tensor {name!r} of type {kind.name} has rows of {shape[-1]}, not a multiple of {block}"
             )
         return GgufTensor(name, kind, shape, offset, math.prod(shape) // block * block_bytes)

@@ -211,7 +211,11 @@ def _affine_job(file: GgufFile, want: Wanted, scale_dtype: str) -> tuple[Job, in
     def chunks() -> Iterator[tuple[Array, ...]]:
         for raw in _raw_rows(file, tensor, _row_order(want)):
             q: Quantized = blocks.unpack(raw, kind)
-            yield pack(q.codes, bits), from_float32(q.scales, scale_dtype), from_float32(q.biases, scale_dtype)
+            yield (
+                pack(q.codes, bits),
+                from_float32(q.scales, scale_dtype),
+                from_float32(q.biases, scale_dtype),
+            )
 
     outputs = quantized_outputs(want.name, want.shape, bits, blocks.GROUP_SIZE, scale_dtype)
     return Job(outputs, chunks, want.shape[0] * want.shape[1]), bits

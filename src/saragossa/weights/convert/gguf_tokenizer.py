@@ -47,9 +47,7 @@ def tokenizer_files(metadata: Mapping[str, Any], arch: str, where: str, rows: in
     else:
         raise ConvertError(f"{where}: the tokenizer {model!r} is not supported; gpt2 and llama are")
     _check(spec, vocab, where)
-    ids = {
-        f"{name}_token_id": vocab.special[name] for name in ("bos", "pad") if name in vocab.special
-    }
+    ids = {f"{name}_token_id": vocab.special[name] for name in ("bos", "pad") if name in vocab.special}
     eos = _end_tokens(vocab, arch)
     if eos:
         ids["eos_token_id"] = eos[0]
@@ -59,9 +57,7 @@ def tokenizer_files(metadata: Mapping[str, Any], arch: str, where: str, rows: in
 def _config(
     metadata: Mapping[str, Any], vocab: Vocabulary, spec: dict[str, Any], where: str
 ) -> dict[str, Any]:
-    added = {
-        str(t["id"]): {k: v for k, v in t.items() if k != "id"} for t in spec["added_tokens"]
-    }
+    added = {str(t["id"]): {k: v for k, v in t.items() if k != "id"} for t in spec["added_tokens"]}
     arch = metadata.get("general.architecture")
     config: dict[str, Any] = {
         "add_bos_token": vocab.add_bos,

@@ -83,6 +83,7 @@ class Vocabulary:
 
     def template_processor(self) -> dict[str, Any] | None:
         """The post-processor that adds bos and eos where the file asks for it."""
+
         def special(name: str, kind: int) -> dict[str, Any]:
             return {"SpecialToken": {"id": self.tokens[self.special[name]], "type_id": kind}}
 

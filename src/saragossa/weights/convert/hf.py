@@ -140,9 +140,7 @@ def _copy_job(tensor: BoundTensor, name: str, dtype: str) -> Job:
     part = tensor.parts[0]
 
     def chunks() -> Iterator[tuple[Array, ...]]:
-        data: Array = np.memmap(
-            part.file, STORAGE[part.dtype], "r", offset=part.offset, shape=tensor.shape
-        )
+        data: Array = np.memmap(part.file, STORAGE[part.dtype], "r", offset=part.offset, shape=tensor.shape)
         for rows in row_ranges(tensor.shape[0], math.prod(tensor.shape[1:])):
             yield (cast(np.asarray(data[rows]), part.dtype, dtype, name),)
 

@@ -21,6 +21,7 @@ from .floats import F32Array
 BITS = (4, 6, 8)
 GROUP_SIZES = (32, 64, 128)
 _MIN_SCALE = np.float32(1e-7)
+_U8 = np.uint8
 
 Codes = npt.NDArray[np.uint8]
 
@@ -71,13 +72,13 @@ def pack(codes: Codes, bits: int) -> npt.NDArray[np.uint32]:
     if bits == 8:
         packed = np.ascontiguousarray(codes)
     elif bits == 4:
-        packed = codes[:, 0::2] | (codes[:, 1::2] << 4)
+        packed = codes[:, 0::2] | (codes[:, 1::2] << _U8(4))
     elif bits == 6:
         c = codes.reshape(codes.shape[0], -1, 4)
         packed = np.empty((*c.shape[:2], 3), np.uint8)  # uint8 shifts drop what leaves the byte
-        packed[..., 0] = c[..., 0] | (c[..., 1] << 6)
-        packed[..., 1] = (c[..., 1] >> 2) | (c[..., 2] << 4)
-        packed[..., 2] = (c[..., 2] >> 4) | (c[..., 3] << 2)
+        packed[..., 0] = c[..., 0] | (c[..., 1] << _U8(6))
+        packed[..., 1] = (c[..., 1] >> _U8(2)) | (c[..., 2] << _U8(4))
+        packed[..., 2] = (c[..., 2] >> _U8(4)) | (c[..., 3] << _U8(2))
         packed = packed.reshape(codes.shape[0], -1)
     else:
         raise AssertionError(f"no packing for {bits} bits")
