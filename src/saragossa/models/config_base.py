@@ -125,7 +125,7 @@ def read_config(
 
 
 def _unknown_key(key: str, known: Collection[str], where: str) -> ConfigError:
-    near = difflib.get_close_matches(key, known, n=1)
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
     hint = f"; the nearest known one is {near[0]}" if near else ""
     return ConfigError(
         f"unknown key {where}{key}{hint}",
