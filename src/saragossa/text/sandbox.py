@@ -81,7 +81,7 @@ class _Instrument(NodeTransformer):
         node.body.insert(0, nodes.ExprStmt(self._call("tick")))
         return node  # type: ignore[no-any-return]
 
-    visit_Macro = visit_CallBlock = _tick  # noqa: N815
+    visit_Macro = visit_CallBlock = _tick
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         self._tick(node)
@@ -92,7 +92,7 @@ class _Instrument(NodeTransformer):
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
         parts: list[Any] = node.nodes
-        return self._call("concat", *parts)
+        return self._call("join_texts", *parts)
 
 
 class _Generation(Extension):
@@ -159,7 +159,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             budget.step()
             yield value
 
-    def concat(self, *parts: Any) -> str:
+    def join_texts(self, *parts: Any) -> str:
         """The `~` operator."""
         texts = [str(part) for part in parts]
         budget = _current()
@@ -185,10 +185,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         budget.size(value)
         return value
 
-    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Every function call of a template."""
         if getattr(__obj, "__self__", None) is __self:  # what _Instrument put in
-            return __obj(*args, **kwargs)
+            return __context.call(__obj, *args, **kwargs)
         budget = _current()
         budget.step()
         _check_call(budget, __obj, args, kwargs)

@@ -12,19 +12,11 @@ from saragossa.errors import TokenizerError
 from saragossa.text.detokenizer import Detokenizer
 from saragossa.text.files import MAX_TOKENIZER_BYTES, check_file, read_object
 from saragossa.text.pieces import DecodeRules, read_rules
+from saragossa.text.plain import well_formed
 from saragossa.text.special_tokens import CONFIG_FILE, read_end_ids, read_special_tokens, token_content
 
 FILE = "tokenizer.json"
 _OTHER_FORMATS = ("tokenizer.model", "tekken.json", "tiktoken.model", "spiece.model", "vocab.json")
-
-
-def well_formed(text: str) -> str:
-    """`text` without lone surrogates: pairs become one character, lone ones U+FFFD."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 class Tokenizer:
