@@ -1,0 +1,1 @@
+"""The command line: one module a subcommand, imported when it runs. Nothing imports this package."""

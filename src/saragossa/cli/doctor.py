@@ -1,0 +1,120 @@
+"""`saragossa doctor`: this machine, the versions, a self-check; `--fits MODEL`: will it fit."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from saragossa import runtime_flags, settings
+from saragossa.cli import machine
+from saragossa.cli.tables import size
+from saragossa.errors import UsageError
+
+PACKAGES = ("saragossa", "numpy", "tokenizers", "jinja2", "huggingface-hub", "pydantic", "gguf")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the report. Returns 1 where the self-check fails or the model does not fit."""
+    if args.fits is not None:
+        return _fits(args)
+    if args.context is not None or args.memory is not None:
+        raise UsageError("--context and --memory go with --fits MODEL")
+    from saragossa.cli.selfcheck import run_checks
+
+    report = facts()
+    checks = list(run_checks())
+    passed = all(check.passed for check in checks)
+    if args.json:
+        results = [dataclasses.asdict(check) | {"passed": check.passed} for check in checks]
+        print(json.dumps({**report, "self_check": results}, indent=1))
+        return 0 if passed else 1
+    for key, value in report.items():
+        print(f"{key + ':':18} {value}")
+    for check in checks:
+        verdict = "ok" if check.passed else f"FAILED, more than {check.tolerance:g}"
+        print(f"{'self-check:':18} {check.name}: error {check.error:.1e}, {verdict}")
+    return 0 if passed else 1
+
+
+def facts() -> dict[str, str]:
+    """What a bug report needs."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    from saragossa import _core
+
+    switched = [
+        f"{flag.name}={runtime_flags.text_of(value)}"
+        for flag in runtime_flags.FLAGS
+        if (value := runtime_flags.read(flag)) != flag.default
+    ]
+    limit = machine.cgroup_memory()
+    return {
+        **machine.describe(),
+        "memory": f"{size(machine.total_memory())}, {size(machine.available_memory())} available"
+        + (f", cgroup limit {size(limit[0])}" if limit else ""),
+        "metal": "available" if _core.metal_available() else "not available",
+        "model cache": _folder(Path(HF_HUB_CACHE)),
+        "own cache": _folder(settings.load().cache_dir),
+        "switches": ", ".join(switched) or "all at their defaults",
+        "versions": ", ".join(f"{name} {_version(name)}" for name in PACKAGES),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def _folder(path: Path) -> str:
+    existing = next(folder for folder in (path, *path.parents) if folder.exists())
+    made = "" if existing == path else ", not made yet"
+    return f"{path}{made}, {size(shutil.disk_usage(existing).free)} free"
+
+
+def _fits(args: argparse.Namespace) -> int:
+    from saragossa.cli.fits import WORKING_BYTES, fit
+    from saragossa.weights.locate import locate
+
+    memory = _memory(args.memory)
+    folder = locate(args.fits, allow_download=False)
+    kv_dtype = str(runtime_flags.switches()["kv_dtype"])
+    result = fit(args.fits, folder, memory, args.context, kv_dtype)
+    if args.json:
+        print(
+            json.dumps(dataclasses.asdict(result) | {"needed": result.needed, "fits": result.fits}, indent=1)
+        )
+        return 0 if result.fits else 1
+    print(f"{result.model}: {result.model_type}, context of {result.model_context} tokens")
+    print(f"weights:   {size(result.weight_bytes)}")
+    print(f"cache:     {size(result.kv_bytes_per_token)} a token")
+    print(f"the rest:  {size(WORKING_BYTES)}")
+    print(f"memory:    {size(result.memory)} {'as given' if args.memory else 'available'}")
+    if result.fits:
+        print(f"It fits with a context of {result.context} tokens: {size(result.needed)}.")
+    elif result.max_context:
+        print(
+            f"A context of {result.context} tokens would take {size(result.needed)}: it does not fit. "
+            f"It fits with --context {result.max_context}."
+        )
+    else:
+        least = result.weight_bytes + WORKING_BYTES
+        print(f"It does not fit with any context: weights and working memory alone take {size(least)}.")
+    return 0 if result.fits else 1
+
+
+def _memory(text: str | None) -> int:
+    if text is not None:
+        try:
+            return runtime_flags.parse_bytes(text)
+        except runtime_flags.BadValue as error:
+            raise UsageError(f"--memory: found {text!r}, accepted is {error}") from None
+    available = machine.available_memory()
+    if not available:
+        raise UsageError("this system does not tell how much memory is free", cure="give it: --memory 8GiB")
+    return available

@@ -1,0 +1,31 @@
+"""From a model's name and the engine options of the command line to a loaded LLM."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from saragossa import runtime_flags
+
+if TYPE_CHECKING:
+    from saragossa.llm import LLM
+
+
+def check_engine_options(args: argparse.Namespace) -> None:
+    """Refuse bad values before anything is fetched or loaded."""
+    runtime_flags.switches(threads=args.threads)
+
+
+def open_model(args: argparse.Namespace) -> LLM:
+    """Load `args.model`, fetching it when it is missing."""
+    from saragossa.llm import LLM
+
+    return LLM(
+        args.model,
+        device=args.device,
+        threads=args.threads,
+        exact=True if args.exact else None,
+        context=args.context,
+        progress=sys.stderr.isatty(),
+    )

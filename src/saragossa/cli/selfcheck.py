@@ -1,0 +1,110 @@
+"""doctor's self-check: a small random 4-bit model, each instruction set held to the scalar reference."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from saragossa import _core
+from saragossa.models import load_spec
+from saragossa.weights.bind import bind
+from saragossa.weights.convert import convert
+from saragossa.weights.convert.writer import Entry, Job, write_checkpoint
+from saragossa.weights.safetensors import SafetensorsIndex
+
+HIDDEN, HEADS, KV_HEADS, HEAD_DIM, INTERMEDIATE, VOCAB, LAYERS = 128, 4, 2, 32, 256, 384, 2
+TOKENS = 40
+# Error of the logits, relative to the largest: other orders of summation, and 15-bit activations.
+TOLERANCES = {"f32": 1e-4, "int15": 1e-3}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One comparison with the scalar reference; error is relative to the largest logit."""
+
+    name: str
+    error: float
+    tolerance: float
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= self.tolerance  # false for NaN
+
+
+def run_checks() -> Iterator[Check]:
+    """Compare every instruction set that this machine has, with both kinds of activations."""
+    with tempfile.TemporaryDirectory(prefix="saragossa-doctor-") as name:
+        source, folder = Path(name, "float"), Path(name, "u4")
+        source.mkdir()
+        _write_model(source)
+        convert(source, folder, bits=4, group_size=64, progress=False)
+        reference = _logits(folder, "scalar", "f32")
+        for isa in _core.instruction_sets():
+            for activations, tolerance in TOLERANCES.items():
+                found = _logits(folder, isa, activations)
+                error = float(np.abs(found - reference).max() / np.abs(reference).max())
+                yield Check(f"{isa}, {activations}", error, tolerance)
+
+
+def _logits(folder: Path, isa: str, activations: str) -> npt.NDArray[np.float32]:
+    """[TOKENS + 1, VOCAB]: those of a prefill, and of one more token alone."""
+    device = _core.Device("cpu", isa=isa, activations=activations)
+    spec = load_spec(folder)
+    tensors = bind(spec, SafetensorsIndex.open(folder))
+    model = _core.Model(device, spec.decoder, tensors, blocks=1, kv_dtype="f32")
+    session = _core.Session(model, 1, 256)
+    ids = [int(i) for i in np.random.default_rng(1).integers(0, VOCAB, TOKENS + 1)]
+    return np.concatenate([session.logits(0, ids[:TOKENS]), session.logits(0, ids[TOKENS:])])
+
+
+def _write_model(folder: Path) -> None:
+    config = {
+        "model_type": "llama",
+        "hidden_size": HIDDEN,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HEAD_DIM,
+        "intermediate_size": INTERMEDIATE,
+        "vocab_size": VOCAB,
+        "num_hidden_layers": LAYERS,
+        "max_position_embeddings": 256,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "hidden_act": "silu",
+        "tie_word_embeddings": True,
+        "torch_dtype": "float32",
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens": (VOCAB, HIDDEN), "model.norm": (HIDDEN,)}
+    for i in range(LAYERS):
+        layer = f"model.layers.{i}"
+        shapes |= {
+            f"{layer}.input_layernorm": (HIDDEN,),
+            f"{layer}.self_attn.q_proj": (HEADS * HEAD_DIM, HIDDEN),
+            f"{layer}.self_attn.k_proj": (KV_HEADS * HEAD_DIM, HIDDEN),
+            f"{layer}.self_attn.v_proj": (KV_HEADS * HEAD_DIM, HIDDEN),
+            f"{layer}.self_attn.o_proj": (HIDDEN, HEADS * HEAD_DIM),
+            f"{layer}.post_attention_layernorm": (HIDDEN,),
+            f"{layer}.mlp.gate_proj": (INTERMEDIATE, HIDDEN),
+            f"{layer}.mlp.up_proj": (INTERMEDIATE, HIDDEN),
+            f"{layer}.mlp.down_proj": (HIDDEN, INTERMEDIATE),
+        }
+    random = np.random.default_rng(0)
+    write_checkpoint(folder, [_job(f"{n}.weight", s, random) for n, s in shapes.items()], progress=False)
+
+
+def _job(name: str, shape: tuple[int, ...], random: np.random.Generator) -> Job:
+    """Linears at a scale that keeps the residual's size, norms near 1."""
+    values = (
+        random.standard_normal(shape) * shape[-1] ** -0.5
+        if len(shape) == 2
+        else 1 + 0.1 * random.random(shape)
+    )
+    array = values.astype(np.float32)
+    return Job((Entry(name, "F32", shape),), lambda: iter([(array,)]), array.size)
