@@ -162,13 +162,13 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_models(command: _Command) -> None:
-    pull = command("pull", "fetch a model into the Hugging Face cache", "models_pull")
+    pull = command("pull", "fetch a model into the Hugging Face cache", "pull")
     pull.add_argument(
         "repo", metavar="REPO[@REV]", help="OWNER/NAME, with a branch, tag or commit after @; or demo"
     )
-    listing = command("list", "list the models in the Hugging Face cache", "models_list")
+    listing = command("list", "list the models in the Hugging Face cache", "list_models")
     listing.add_argument("--json", action="store_true", help="as a JSON array")
-    remove = command("rm", "remove models from the Hugging Face cache", "models_rm")
+    remove = command("rm", "remove models from the Hugging Face cache", "remove")
     remove.add_argument(
         "repos", metavar="REPO", nargs="+", help="OWNER/NAME as `saragossa list` shows it; or demo"
     )

