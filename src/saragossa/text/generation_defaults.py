@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,9 +47,9 @@ class GenerationDefaults:
             if value is None:
                 return None
             accepted = f"a number {'above' if above else 'from'} {low:g} to {high:g} is expected"
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ConfigError(f"{source}: {key} is {value!r}, {accepted}")
-            if not low <= value <= high or (above and value == low):
+            if not low <= value <= high or (above and value == low):  # NaN is refused here
                 raise ConfigError(f"{source}: {key} is {value!r}, {accepted}")
             return float(value)
 
