@@ -8,6 +8,7 @@
 
 #include "cpu/linear_codes.h"
 #include "cpu/linear_kernels.h"
+#include "cpu/vector_kernels.h"
 
 namespace saragossa::cpu {
 namespace {
@@ -23,8 +24,9 @@ constexpr int64_t kAlign = 64;
 const LinearKernels& kernels_of(Isa isa) {
   switch (isa) {
     case Isa::scalar: return scalar::linear_kernels();
-#if defined(SARAGOSSA_LINEAR_AVX2)
+#if defined(__x86_64__)
     case Isa::avx2: return avx2::linear_kernels();
+    case Isa::avx512: return avx2::linear_kernels();
 #endif
     default: return scalar::linear_kernels();
   }
@@ -81,6 +83,7 @@ Matrix matrix_of(const Weight& w) {
 
 struct LinearEngine::Impl {
   const LinearKernels& kernels;
+  const VectorKernels& vectors;
   Activations activations;
   ThreadPool& pool;
 
@@ -95,6 +98,7 @@ struct LinearEngine::Impl {
 
   Impl(Isa isa, Activations a, ThreadPool& p)
       : kernels(kernels_of(isa)),
+        vectors(vector_kernels(isa)),
         activations(a),
         pool(p),
         tiles(static_cast<size_t>(p.size())),
@@ -175,7 +179,7 @@ struct LinearEngine::Impl {
     dot(job, job.outs[1].w, side, worker);
     add_bias(job.outs[1], side, job.rows);
     for (int64_t r = 0; r < job.rows; ++r)
-      kernels.act_mul(direct.y + r * direct.stride, side.y + r * n, n, job.act);
+      vectors.act_mul(direct.y + r * direct.stride, direct.y + r * direct.stride, side.y + r * n, n, job.act);
   }
 
   void run_rows(const LinearJob& job) {

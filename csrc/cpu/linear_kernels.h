@@ -58,9 +58,6 @@ struct LinearKernels {
                      const OutTile& out, uint8_t* scratch);
   int64_t (*matmul_scratch)(const PackFormat& format);
   int64_t matmul_outs;  // outputs per task are a multiple of this
-
-  /// gate = act(gate) * up
-  void (*act_mul)(float* gate, const float* up, int64_t n, Activation act);
 };
 
 namespace scalar {

@@ -94,21 +94,11 @@ void dot_f32(const Matrix& w, const float* x, int64_t rows, const OutTile& out) 
   }
 }
 
-void act_mul(float* gate, const float* up, int64_t n, Activation act) {
-  for (int64_t i = 0; i < n; ++i) {
-    const double g = static_cast<double>(gate[i]);
-    const double y = act == Activation::silu
-                         ? g / (1.0 + std::exp(-g))
-                         : 0.5 * g * (1.0 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
-    gate[i] = static_cast<float>(y * static_cast<double>(up[i]));
-  }
-}
-
 }  // namespace
 
 const LinearKernels& linear_kernels() {
   static constexpr LinearKernels kernels{dot_f32,    packed_bytes,   pack, 1, matvec_int,
-                                         matmul_int, matmul_scratch, 1,    act_mul};
+                                         matmul_int, matmul_scratch, 1};
   return kernels;
 }
 

@@ -1,0 +1,255 @@
+// Affine matvec with quantised activations: y[r, o] = sum over groups g of
+//   (w_scale[o, g] * x_scale[r, g]) * sum(code * q)  +  w_bias[o, g] * x_sum[r, g]
+//
+// The codes are read where the file has them. Unit: 64 values, split so that lane 0 of a vector holds values of
+// the first 32, lane 1 of the last 32 (a group of 32 is then a lane):
+//   4 bits  32 bytes; even values are the low nibbles, odd ones the high
+//   6 bits  48 bytes; four loads of 16, spread by a shuffle to 4 codes per 32 bits
+//   8 bits  64 bytes; even and odd bytes as u16
+// 4 and 6 bits: vpmaddubsw per int8 part, |sum of a unit| <= 63 * 127 * 4 = 32004 (no saturation), joined by
+// vpmaddwd with 128 and 1. 8 bits: vpmaddwd with q as i16. Integer sums of a unit are exact; floats are fma'd per
+// lane in ascending order of units, so a row's result does not depend on its neighbours.
+//
+// Ownership: one thread has outputs [begin, end); kOuts of them share the loads of x.
+
+#include "cpu/avx2/linear_avx2.h"
+#include "cpu/avx2/simd_linear.h"
+
+namespace saragossa::cpu::avx2 {
+namespace {
+
+constexpr int kOuts = 2;            // outputs at once
+constexpr int64_t kChunkGroups = 64;  // groups whose scales are converted at once
+constexpr int64_t kPrefetch = 4096;   // bytes ahead in the codes
+
+template <int bits>
+struct Codes {
+  __m256i v[bits == 8 ? 4 : 2];
+};
+
+/// 6-bit codes: 12 bytes at `shift` of each lane to 16 bytes.
+inline __m256i spread6(__m256i v, int shift) {
+  const __m128i places = _mm_setr_epi8(0, 1, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8, 9, 10, 10, 11);
+  const __m256i order = _mm256_broadcastsi128_si256(_mm_add_epi8(places, _mm_set1_epi8(static_cast<char>(shift))));
+  const __m256i pairs = _mm256_shuffle_epi8(v, order);  // u16: codes 0 and 1 from bit 0; 2 and 3 from bit 4
+  const __m256i low = _mm256_blend_epi16(pairs, _mm256_srli_epi16(pairs, 4), 0xaa);
+  return _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi16(0x3f)),
+                         _mm256_and_si256(_mm256_slli_epi16(low, 2), _mm256_set1_epi16(0x3f00)));
+}
+
+template <int bits>
+inline Codes<bits> unpack(const uint8_t* p) {
+  if constexpr (bits == 4) {
+    const __m256i nibble = _mm256_set1_epi8(15);
+    const __m256i v = load_i(p);
+    return {{_mm256_and_si256(v, nibble), _mm256_and_si256(_mm256_srli_epi16(v, 4), nibble)}};
+  } else if constexpr (bits == 6) {
+    return {{spread6(load_halves(p, p + 24), 0), spread6(load_halves(p + 8, p + 32), 4)}};
+  } else {
+    const __m256i a = load_halves(p, p + 32);
+    const __m256i b = load_halves(p + 16, p + 48);
+    const __m256i even = _mm256_set1_epi16(0xff);
+    return {{_mm256_and_si256(a, even), _mm256_srli_epi16(a, 8), _mm256_and_si256(b, even), _mm256_srli_epi16(b, 8)}};
+  }
+}
+
+/// The last 32 values of a row whose groups of 32 are odd in number; what lies behind them counts as 0.
+template <int bits>
+inline Codes<bits> unpack_half(const uint8_t* p) {
+  alignas(32) uint8_t unit[64] = {};
+  for (int i = 0; i < 4 * bits; ++i) unit[i] = p[i];
+  return unpack<bits>(unit);
+}
+
+/// Sums of code * q of a unit in eight lanes, lanes 0-3 of its first half.
+template <int bits, bool two_parts>
+inline __m256i dot_unit(const Codes<bits>& c, const uint8_t* x) {
+  const auto* q = reinterpret_cast<const __m256i*>(x);
+  if constexpr (bits == 8) {
+    const __m256i a = _mm256_add_epi32(_mm256_madd_epi16(c.v[0], q[0]), _mm256_madd_epi16(c.v[1], q[1]));
+    const __m256i b = _mm256_add_epi32(_mm256_madd_epi16(c.v[2], q[2]), _mm256_madd_epi16(c.v[3], q[3]));
+    return _mm256_add_epi32(a, b);
+  } else {
+    const __m256i hi = _mm256_add_epi16(_mm256_maddubs_epi16(c.v[0], q[0]), _mm256_maddubs_epi16(c.v[1], q[1]));
+    if constexpr (!two_parts) return _mm256_madd_epi16(hi, _mm256_set1_epi16(1));
+    const __m256i lo = _mm256_add_epi16(_mm256_maddubs_epi16(c.v[0], q[2]), _mm256_maddubs_epi16(c.v[1], q[3]));
+    return _mm256_add_epi32(_mm256_madd_epi16(hi, _mm256_set1_epi16(128)),
+                            _mm256_madd_epi16(lo, _mm256_set1_epi16(1)));
+  }
+}
+
+/// Factors of groups [begin, begin + n) of output o times each row's, and the sums of the biases.
+template <int rows, DType dtype>
+inline void convert_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t begin, int64_t n,
+                           float (*factor)[kChunkGroups], __m256* bias_sum) {
+  const int64_t groups = w.in / w.group;
+  const uint8_t* scales = w.scales + o * groups * size_of(dtype);
+  const uint8_t* biases = w.biases + o * groups * size_of(dtype);
+  if (groups < 8) {
+    float padded[2][8] = {};
+    for (int64_t g = 0; g < groups; ++g) {
+      padded[0][g] = load_float(scales, dtype, g);
+      padded[1][g] = load_float(biases, dtype, g);
+    }
+    for (int r = 0; r < rows; ++r) {
+      _mm256_storeu_ps(factor[r], _mm256_mul_ps(_mm256_loadu_ps(padded[0]), _mm256_loadu_ps(x[r].scale)));
+      bias_sum[r] = _mm256_fmadd_ps(_mm256_loadu_ps(padded[1]), _mm256_loadu_ps(x[r].sum), bias_sum[r]);
+    }
+    return;
+  }
+  const int64_t full = begin + n / 8 * 8;
+  for (int64_t g = begin; g < full; g += 8) {
+    const __m256 s = load_floats<dtype>(scales, g);
+    const __m256 b = load_floats<dtype>(biases, g);
+    for (int r = 0; r < rows; ++r) {
+      _mm256_storeu_ps(factor[r] + (g - begin), _mm256_mul_ps(s, _mm256_loadu_ps(x[r].scale + g)));
+      bias_sum[r] = _mm256_fmadd_ps(b, _mm256_loadu_ps(x[r].sum + g), bias_sum[r]);
+    }
+  }
+  if (full < begin + n) {
+    // The last vector reaches back over groups that were done: their factors are recomputed (or, before this chunk,
+    // not stored), their sums are 0 in `tail`.
+    const int64_t g = groups - 8;
+    const __m256 s = load_floats<dtype>(scales, g);
+    const __m256 b = load_floats<dtype>(biases, g);
+    for (int r = 0; r < rows; ++r) {
+      const __m256 product = _mm256_mul_ps(s, _mm256_loadu_ps(x[r].scale + g));
+      if (g >= begin) {
+        _mm256_storeu_ps(factor[r] + (g - begin), product);
+      } else {
+        float last[8];
+        _mm256_storeu_ps(last, product);
+        for (int64_t i = begin; i < groups; ++i) factor[r][i - begin] = last[i - g];
+      }
+      bias_sum[r] = _mm256_fmadd_ps(b, _mm256_loadu_ps(x[r].tail), bias_sum[r]);
+    }
+  }
+}
+
+template <int rows>
+inline void convert_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t begin, int64_t n,
+                           float (*factor)[kChunkGroups], __m256* bias_sum) {
+  switch (w.dtype) {
+    case DType::bf16: return convert_scales<rows, DType::bf16>(w, x, o, begin, n, factor, bias_sum);
+    case DType::f16: return convert_scales<rows, DType::f16>(w, x, o, begin, n, factor, bias_sum);
+    default: return convert_scales<rows, DType::f32>(w, x, o, begin, n, factor, bias_sum);
+  }
+}
+
+/// The factor of a unit: one group, or two of 32 in a lane each.
+template <int group>
+inline __m256 unit_factor(const float* factor, int64_t unit) {
+  if constexpr (group == 32) {
+    const __m256 two = _mm256_castpd_ps(_mm256_broadcast_sd(reinterpret_cast<const double*>(factor + 2 * unit)));
+    return _mm256_permutevar_ps(two, _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1));
+  } else {
+    return _mm256_broadcast_ss(factor + unit * kUnit / group);
+  }
+}
+
+/// `outs` outputs from o on, `rows` rows.
+template <int bits, int group, bool two_parts, int outs, int rows>
+inline void dot_block(const Matrix& w, const MatvecRow* x, int64_t o, const OutTile& out, int64_t r0) {
+  constexpr int64_t kUnitCodes = kUnit * bits / 8;
+  constexpr int64_t kUnitX = two_parts || bits == 8 ? 2 * kUnit : kUnit;
+  constexpr int kUnitsPerGroup = group == 128 ? 2 : 1;
+  const int64_t row_bytes = w.in * bits / 8;
+  const int64_t groups = w.in / group;
+  const uint8_t* codes = w.data + o * row_bytes;
+  const char* ahead = reinterpret_cast<const char*>(codes) + kPrefetch;
+  __m256 sum[outs][rows];
+  __m256 bias_sum[outs][rows];
+  for (int i = 0; i < outs; ++i)
+    for (int r = 0; r < rows; ++r) sum[i][r] = bias_sum[i][r] = _mm256_setzero_ps();
+  alignas(32) float factor[outs][rows][kChunkGroups];
+
+  for (int64_t g0 = 0; g0 < groups; g0 += kChunkGroups) {
+    const int64_t n = std::min(kChunkGroups, groups - g0);
+    for (int i = 0; i < outs; ++i) convert_scales<rows>(w, x, o + i, g0, n, factor[i], bias_sum[i]);
+    const int64_t unit0 = g0 * group / kUnit;
+    const int64_t units = n * group / kUnit;  // whole ones
+    for (int64_t u = 0; u < units; u += kUnitsPerGroup) {
+      __m256i dot[outs][rows];
+      for (int part = 0; part < kUnitsPerGroup; ++part) {
+        const int64_t unit = unit0 + u + part;
+        for (int64_t line = 0; line < outs * kUnitCodes; line += 64) _mm_prefetch(ahead + line, _MM_HINT_T0);
+        ahead += outs * kUnitCodes;
+        for (int i = 0; i < outs; ++i) {
+          const Codes<bits> c = unpack<bits>(codes + i * row_bytes + unit * kUnitCodes);
+          for (int r = 0; r < rows; ++r) {
+            const __m256i d = dot_unit<bits, two_parts>(c, x[r].units + unit * kUnitX);
+            dot[i][r] = part == 0 ? d : _mm256_add_epi32(dot[i][r], d);
+          }
+        }
+      }
+      for (int i = 0; i < outs; ++i)
+        for (int r = 0; r < rows; ++r)
+          sum[i][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[i][r]), unit_factor<group>(factor[i][r], u), sum[i][r]);
+    }
+    if (group == 32 && (n & 1)) {
+      const int64_t unit = unit0 + units;
+      for (int i = 0; i < outs; ++i) {
+        const Codes<bits> c = unpack_half<bits>(codes + i * row_bytes + unit * kUnitCodes);
+        for (int r = 0; r < rows; ++r) {
+          factor[i][r][n] = 0.0f;
+          const __m256i d = dot_unit<bits, two_parts>(c, x[r].units + unit * kUnitX);
+          sum[i][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(d), unit_factor<group>(factor[i][r], units), sum[i][r]);
+        }
+      }
+    }
+  }
+  for (int i = 0; i < outs; ++i)
+    for (int r = 0; r < rows; ++r)
+      out.y[(r0 + r) * out.stride + o + i - out.begin] = sum_of(_mm256_add_ps(sum[i][r], bias_sum[i][r]));
+}
+
+template <int bits, int group, bool two_parts, int rows>
+void dot_rows(const Matrix& w, const MatvecRow* x, int64_t o, int64_t n, const OutTile& out, int64_t r0) {
+  constexpr int outs = rows == 1 ? kOuts : 1;
+  int64_t i = 0;
+  for (; i + outs <= n; i += outs) dot_block<bits, group, two_parts, outs, rows>(w, x, o + i, out, r0);
+  for (; i < n; ++i) dot_block<bits, group, two_parts, 1, rows>(w, x, o + i, out, r0);
+}
+
+template <int bits, int group, bool two_parts>
+void matvec(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t rows, const OutTile& out) {
+  MatvecRow x[kMatvecRows];
+  for (int64_t r = 0; r < rows; ++r) x[r] = matvec_row(f, packed, r);
+  // Blocks of outputs stay in the first cache while all the rows pass, four at a time.
+  constexpr int64_t kBlock = 4;
+  for (int64_t o = out.begin; o < out.end; o += kBlock) {
+    const int64_t n = std::min(kBlock, out.end - o);
+    for (int64_t r = 0; r < rows; r += 4) {
+      switch (std::min<int64_t>(rows - r, 4)) {
+        case 1: dot_rows<bits, group, two_parts, 1>(w, x + r, o, n, out, r); break;
+        case 2: dot_rows<bits, group, two_parts, 2>(w, x + r, o, n, out, r); break;
+        case 3: dot_rows<bits, group, two_parts, 3>(w, x + r, o, n, out, r); break;
+        default: dot_rows<bits, group, two_parts, 4>(w, x + r, o, n, out, r); break;
+      }
+    }
+  }
+}
+
+template <int bits, bool two_parts>
+void matvec_group(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t rows, const OutTile& out) {
+  switch (w.group) {
+    case 32: return matvec<bits, 32, two_parts>(w, f, packed, rows, out);
+    case 64: return matvec<bits, 64, two_parts>(w, f, packed, rows, out);
+    default: return matvec<bits, 128, two_parts>(w, f, packed, rows, out);
+  }
+}
+
+}  // namespace
+
+void matvec_int(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t rows, const OutTile& out) {
+  const bool two_parts = f.activations == Activations::int15;
+  switch (w.bits) {
+    case 4: return two_parts ? matvec_group<4, true>(w, f, packed, rows, out)
+                             : matvec_group<4, false>(w, f, packed, rows, out);
+    case 6: return two_parts ? matvec_group<6, true>(w, f, packed, rows, out)
+                             : matvec_group<6, false>(w, f, packed, rows, out);
+    default: return matvec_group<8, true>(w, f, packed, rows, out);
+  }
+}
+
+}  // namespace saragossa::cpu::avx2
