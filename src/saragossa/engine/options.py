@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from saragossa.errors import ParameterError
+from saragossa.text.generation_defaults import GenerationDefaults
 
 FinishReason = Literal["stop", "length"]
 MAX_TOP_LOGPROBS = 20  # as OpenAI allows
@@ -82,6 +83,26 @@ class GenerationOptions:
             if name not in known:
                 raise ParameterError(name, f"unknown option '{name}'", cure=f"known are {', '.join(sorted(known))}")
         return replace(self, **overrides)
+
+    @classmethod
+    def from_defaults(cls, defaults: GenerationDefaults) -> GenerationOptions:
+        """What a checkpoint's generation_config.json asks for.
+
+        do_sample false, or a file that says nothing about sampling, means greedy; the repetition penalty
+        applies in any case, as in transformers.
+        """
+        penalty = 1.0 if defaults.repetition_penalty is None else defaults.repetition_penalty
+        asked = (defaults.temperature, defaults.top_k, defaults.top_p, defaults.min_p)
+        sampled = defaults.do_sample or (defaults.do_sample is None and any(v is not None for v in asked))
+        if not sampled:
+            return cls(repetition_penalty=penalty)
+        return cls(
+            temperature=1.0 if defaults.temperature is None else defaults.temperature,
+            top_k=defaults.top_k or 0,
+            top_p=1.0 if defaults.top_p is None else defaults.top_p,
+            min_p=defaults.min_p or 0.0,
+            repetition_penalty=penalty,
+        )
 
     def session_arguments(self) -> dict[str, Any]:
         """The keyword arguments of the core's Session.configure."""

@@ -1,0 +1,24 @@
+"""Where a model lies: a folder, the demo model, or a repository of the Hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DEMO = "demo"
+
+
+def locate(
+    path_or_repo: str | Path,
+    *,
+    revision: str | None = None,
+    allow_download: bool = True,
+    progress: bool = False,
+) -> Path:
+    """The folder of a model, fetched when it is missing and `allow_download`. Raises HubError or ModelError."""
+    if path_or_repo == DEMO:
+        from saragossa.weights.demo import demo_model
+
+        return demo_model(progress=progress)
+    from saragossa.weights.hub import resolve
+
+    return resolve(path_or_repo, revision=revision, allow_download=allow_download, progress=progress)
