@@ -272,7 +272,7 @@ def test_save_and_load(dialogue: Conversation, model: Any, tmp_path: Path) -> No
         "[]",
         '{"messages": [], "system": 3}',
         '{"messages": [{"role": "user", "content": "x"}], "system": null}',
-        '{"system": null, "messages": [{"role": "user", "content": 1}, {"role": "assistant", "content": ""}]}',
+        '{"system": "", "messages": [{"role": "user", "content": 1}, {"role": "assistant", "content": ""}]}',
         "[" * 100_000,
     ],
 )
@@ -338,7 +338,14 @@ def test_history_is_bounded_in_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "open_block"),
-    [('"""', True), ('"""a\nb', True), ('""""', True), ('"""a\nb"""', False), ("a", False), ('say """', False)],
+    [
+        ('"""', True),
+        ('"""a\nb', True),
+        ('""""', True),
+        ('"""a\nb"""', False),
+        ("a", False),
+        ('say """', False),
+    ],
 )
 def test_blocks_of_lines(text: str, open_block: bool) -> None:
     assert fenced(text) == open_block
