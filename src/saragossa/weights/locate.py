@@ -16,8 +16,11 @@ def locate(
 ) -> Path:
     """The folder of a model, fetched when it is missing and `allow_download`. Raises HubError or ModelError."""
     if path_or_repo == DEMO:
-        from saragossa.weights.demo import demo_model
+        from saragossa.errors import HubError
+        from saragossa.weights.demo import demo_folder, demo_model
 
+        if not allow_download and not demo_folder().is_dir():
+            raise HubError("demo: not in the local cache", cure="fetch it: `saragossa pull demo`")
         return demo_model(progress=progress)
     from saragossa.weights.hub import resolve
 

@@ -147,6 +147,7 @@ def test_doctor_fits(cli: Any) -> None:
         (["--memory", "1GiB"], 2, "--fits"),
         (["--fits", "no/such-model"], 1, "no/such-model"),
         (["--fits", str(CHECKPOINTS)], 1, "config.json"),
+        (["--fits", "demo"], 1, "saragossa pull demo"),
     ],
 )
 def test_doctor_fits_bad_input(cli: Any, arguments: list[str], code: int, names: str) -> None:
