@@ -37,7 +37,11 @@ def call(arguments: Any, call_id: str = "abcdefghi", name: str = "mul") -> dict[
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-SYSTEM, USER, REPLY = msg("system", "Answer in Dutch."), msg("user", " Hello <b>\n"), msg("assistant", "Hoi é'\"")
+SYSTEM, USER, REPLY = (
+    msg("system", "Answer in Dutch."),
+    msg("user", " Hello <b>\n"),
+    msg("assistant", "Hoi é'\""),
+)
 TOOL = {
     "type": "function",
     "function": {
@@ -46,7 +50,7 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}},
     },
 }
-ARGS = {"a": 6, "b": [7, None, True, 1.5, "é\"<"]}
+ARGS = {"a": 6, "b": [7, None, True, 1.5, 'é"<']}
 CALLS = [USER, msg("assistant", "", tool_calls=[call(ARGS)]), msg("tool", "42", tool_call_id="abcdefghi")]
 MORE = msg("user", "And again?")
 
@@ -54,54 +58,131 @@ MORE = msg("user", "And again?")
 CASES: list[tuple[str, str, list[Any], dict[str, Any], list[Any] | None]] = []
 
 
-def case(templates: str, name: str, messages: list[Any], oracle: list[Any] | None = None, **options: Any) -> None:
+def case(
+    templates: str, name: str, messages: list[Any], oracle: list[Any] | None = None, **options: Any
+) -> None:
     CASES.extend((template, name, messages, options, oracle) for template in templates.split())
 
 
 case("thinking headers turns chatml", "system", [SYSTEM, USER])
 case("thinking headers turns brackets chatml", "user", [USER])
 case("thinking headers turns brackets chatml", "dialogue", [USER, REPLY, MORE])
-case("thinking headers turns brackets chatml", "no generation prompt", [USER, REPLY], add_generation_prompt=False)
+case(
+    "thinking headers turns brackets chatml",
+    "no generation prompt",
+    [USER, REPLY],
+    add_generation_prompt=False,
+)
 case("thinking headers brackets", "tool loop", CALLS, tools=[TOOL])
 case("thinking headers brackets", "tool loop without definitions", CALLS)
 case("thinking headers brackets", "after a tool loop", [*CALLS, REPLY, MORE], tools=[TOOL])
-case("thinking headers", "arguments as text", [USER, msg("assistant", None, tool_calls=[call(json.dumps(ARGS))]),
-     msg("tool", "42", tool_call_id="abcdefghi")], CALLS, tools=[TOOL])
-case("thinking", "two calls", [USER, msg("assistant", "Both.", tool_calls=[call({"a": 1}), call({}, name="now")]),
-     msg("tool", "1", tool_call_id="x"), msg("tool", "2", tool_call_id="y")], tools=[TOOL])
+case(
+    "thinking headers",
+    "arguments as text",
+    [
+        USER,
+        msg("assistant", None, tool_calls=[call(json.dumps(ARGS))]),
+        msg("tool", "42", tool_call_id="abcdefghi"),
+    ],
+    CALLS,
+    tools=[TOOL],
+)
+case(
+    "thinking",
+    "two calls",
+    [
+        USER,
+        msg("assistant", "Both.", tool_calls=[call({"a": 1}), call({}, name="now")]),
+        msg("tool", "1", tool_call_id="x"),
+        msg("tool", "2", tool_call_id="y"),
+    ],
+    tools=[TOOL],
+)
 case("thinking", "thinking off", [USER], enable_thinking=False)
 case("thinking", "thinking on", [USER], enable_thinking=True)
 case("thinking", "old thoughts go", [USER, msg("assistant", "<think>\nhm\n</think>\n\nYes"), MORE])
-case("thinking", "thoughts in a tool loop", [USER, msg("assistant", "<think>\nhm\n</think>\n\n",
-     tool_calls=[call(ARGS)]), msg("tool", "42")], tools=[TOOL])
-case("thinking", "reasoning field", [USER, msg("assistant", "", reasoning_content="hm", tool_calls=[call(ARGS)]),
-     msg("tool", "42")])
+case(
+    "thinking",
+    "thoughts in a tool loop",
+    [USER, msg("assistant", "<think>\nhm\n</think>\n\n", tool_calls=[call(ARGS)]), msg("tool", "42")],
+    tools=[TOOL],
+)
+case(
+    "thinking",
+    "reasoning field",
+    [USER, msg("assistant", "", reasoning_content="hm", tool_calls=[call(ARGS)]), msg("tool", "42")],
+)
 case("thinking headers chatml", "late system", [SYSTEM, USER, REPLY, msg("system", "Now in French."), MORE])
 case("headers", "variable", [USER], date_string="1 Jan 2030")
-case("thinking headers turns brackets chatml", "prefill", [USER, msg("assistant", "The colour is")],
-     continue_final_message=True)
-case("thinking headers turns brackets chatml", "prefill with a space", [USER, msg("assistant", "The colour is ")],
-     continue_final_message=True)
+case(
+    "thinking headers turns brackets chatml",
+    "prefill",
+    [USER, msg("assistant", "The colour is")],
+    continue_final_message=True,
+)
+case(
+    "thinking headers turns brackets chatml",
+    "prefill with a space",
+    [USER, msg("assistant", "The colour is ")],
+    continue_final_message=True,
+)
 # What templates cannot express.
 case("brackets", "system folded", [SYSTEM, USER], [msg("user", "Answer in Dutch.\n\n Hello <b>\n")])
 case("turns brackets", "system alone", [SYSTEM], [msg("user", "Answer in Dutch.")])
-case("turns", "two users", [SYSTEM, msg("user", "translate:"), msg("user", "goedemorgen")],
-     [SYSTEM, msg("user", "translate:\n\ngoedemorgen")])
-case("turns brackets", "late system folded", [USER, REPLY, msg("system", "Now in French."), MORE],
-     [USER, REPLY, msg("user", "Now in French.\n\nAnd again?")])
-case("turns", "two systems", [SYSTEM, msg("system", "Be brief."), USER],
-     [msg("system", "Answer in Dutch.\n\nBe brief."), USER])
-case("turns", "tool loop as text",
-     [SYSTEM, USER, msg("assistant", None, tool_calls=[call({"id": 7}, name="find")]),
-      msg("tool", '{"error":"no such id"}', tool_call_id="abcdefghi")],
-     [SYSTEM, USER, msg("assistant", '<tool_call>\n{"name": "find", "arguments": {"id": 7}}\n</tool_call>'),
-      msg("user", '<tool_response>\n{"error":"no such id"}\n</tool_response>')])
-case("chatml", "tool loop as text", [USER, msg("assistant", "Wait.", tool_calls=[call({"id": 7}, name="find")]),
-     msg("tool", "none", tool_call_id="abcdefghi")],
-     [USER, msg("assistant", 'Wait.\n<tool_call>\n{"name": "find", "arguments": {"id": 7}}\n</tool_call>'),
-      msg("user", "<tool_response>\nnone\n</tool_response>")])
-case("thinking headers turns brackets chatml", "parts",
-     [msg("user", [{"type": "text", "text": "a "}, {"type": "text", "text": "b"}])], [msg("user", "a b")])
+case(
+    "turns",
+    "two users",
+    [SYSTEM, msg("user", "translate:"), msg("user", "goedemorgen")],
+    [SYSTEM, msg("user", "translate:\n\ngoedemorgen")],
+)
+case(
+    "turns brackets",
+    "late system folded",
+    [USER, REPLY, msg("system", "Now in French."), MORE],
+    [USER, REPLY, msg("user", "Now in French.\n\nAnd again?")],
+)
+case(
+    "turns",
+    "two systems",
+    [SYSTEM, msg("system", "Be brief."), USER],
+    [msg("system", "Answer in Dutch.\n\nBe brief."), USER],
+)
+case(
+    "turns",
+    "tool loop as text",
+    [
+        SYSTEM,
+        USER,
+        msg("assistant", None, tool_calls=[call({"id": 7}, name="find")]),
+        msg("tool", '{"error":"no such id"}', tool_call_id="abcdefghi"),
+    ],
+    [
+        SYSTEM,
+        USER,
+        msg("assistant", '<tool_call>\n{"name": "find", "arguments": {"id": 7}}\n</tool_call>'),
+        msg("user", '<tool_response>\n{"error":"no such id"}\n</tool_response>'),
+    ],
+)
+case(
+    "chatml",
+    "tool loop as text",
+    [
+        USER,
+        msg("assistant", "Wait.", tool_calls=[call({"id": 7}, name="find")]),
+        msg("tool", "none", tool_call_id="abcdefghi"),
+    ],
+    [
+        USER,
+        msg("assistant", 'Wait.\n<tool_call>\n{"name": "find", "arguments": {"id": 7}}\n</tool_call>'),
+        msg("user", "<tool_response>\nnone\n</tool_response>"),
+    ],
+)
+case(
+    "thinking headers turns brackets chatml",
+    "parts",
+    [msg("user", [{"type": "text", "text": "a "}, {"type": "text", "text": "b"}])],
+    [msg("user", "a b")],
+)
 case("thinking", "developer", [msg("developer", "Answer in Dutch."), USER], [SYSTEM, USER])
 
 
@@ -113,7 +194,9 @@ def main() -> None:
         if given.get("continue_final_message"):
             given["add_generation_prompt"] = False
         chat = [{k: v for k, v in m.items() if v is not None} for m in (oracle or messages)]
-        prompts, _ = render_jinja_template([chat], chat_template=templates[template], **SPECIAL[template], **given)
+        prompts, _ = render_jinja_template(
+            [chat], chat_template=templates[template], **SPECIAL[template], **given
+        )
         rows.append({"template": template, "name": name, "messages": messages, "options": options,
                      "prompt": prompts[0]})  # fmt: skip
     golden = {

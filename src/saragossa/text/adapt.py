@@ -41,6 +41,10 @@ To call a function, answer with its name and arguments in this form:
 </tool_call>"""
 
 
+class TemplateStopped(TemplateError):
+    """The template works too long on any messages; no use in trying others."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallForm:
     """How a template wants tool calls."""
@@ -65,6 +69,8 @@ class Capabilities:
         """Whether the prompt holds the words in this order."""
         try:
             prompt = self._render(self.finish(messages), tools or self._tools)
+        except TemplateStopped:
+            raise
         except TemplateError:
             return False
         place = 0
@@ -83,6 +89,8 @@ class Capabilities:
         def shows(messages: list[Message]) -> bool:
             try:
                 return "qzuser" in self._render(messages, self._tools)
+            except TemplateStopped:
+                raise
             except TemplateError:
                 return False
 
@@ -184,17 +192,13 @@ def _merge_leading(messages: list[Message], *, last_first: bool = False) -> list
 def _fit_systems(messages: list[Message], can: Capabilities) -> list[Message]:
     """System messages where the template takes them, else as part of the user's turn."""
     count = sum(m["role"] == "system" for m in messages)
-    if count > 1 or messages[0]["role"] != "system":
-        if not can.later_systems:
-            if messages[0]["role"] == "system":
-                messages = _merge_leading(messages)
-            messages = [messages[0], *(_as_user(m) for m in messages[1:])]
-            messages = _merge_turns(messages)
-        return messages if can.system else [_as_user(m) for m in messages]
+    if (count > 1 or messages[0]["role"] != "system") and not can.later_systems:
+        head = _merge_leading(messages) if messages[0]["role"] == "system" else messages
+        messages = _merge_turns([head[0], *(_as_user(m) for m in head[1:])])
     alone = all(m["role"] == "system" for m in messages)
     if can.system_alone if alone else can.system:
         return messages
-    return _merge_turns([_as_user(messages[0]), *messages[1:2]]) + messages[2:]
+    return _merge_turns([_as_user(m) for m in messages])
 
 
 def _as_user(message: Message) -> Message:

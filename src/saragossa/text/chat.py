@@ -10,7 +10,7 @@ from saragossa.text.control import ControlEncoder, Span, TextMarker, take_marks,
 from saragossa.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from saragossa.text.template import ChatTemplate
+    from saragossa.text.template import ChatTemplate, RenderOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +45,15 @@ class ChatEncoder:
     def prompt(
         self,
         messages: Sequence[Mapping[str, object]],
-        tools: Sequence[Mapping[str, object]] | None = None,
-        *,
-        add_generation_prompt: bool = True,
-        enable_thinking: bool | None = None,
-        continue_final_message: bool = False,
-        **kwargs: object,
+        tools: Sequence[Mapping[str, object]] | None,
+        options: RenderOptions,
     ) -> ChatPrompt:
-        """See `ChatTemplate.render`."""
+        """See `ChatTemplate.prompt`."""
         sources = self.template.templates.values()
-        taken = "\0".join([*_all_text(messages), *_all_text(tools), *_all_text(kwargs), *sources])
-        *marks, tail = unused_characters(taken, 3)
+        taken = [*_all_text(messages), *_all_text(tools), *_all_text(options.variables), *sources]
+        *marks, tail = unused_characters("\0".join(taken), 3)
         marker = TextMarker(self._control.special, self._control.control, marks)
-        text = self.template.render(
-            messages,
-            tools,
-            add_generation_prompt=add_generation_prompt,
-            enable_thinking=enable_thinking,
-            continue_final_message=continue_final_message,
-            marker=marker,
-            tail=tail,
-            **kwargs,
-        )
+        text = self.template.render_with(messages, tools, options, marker=marker, tail=tail)
         foreign: list[Span] = []
         if marker.changed:
             text, foreign = take_marks(text, marks)

@@ -32,6 +32,10 @@ _LONG_NUMBER = re.compile(r"\d{5,}|\{[^}]*\{|%[^a-zA-Z%]*\*")  # a width in a fo
 _PADDING = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs", "indent", "batch", "slice"})
 
 
+class WorkError(SecurityError):
+    """The template loops too long."""
+
+
 class Budget:
     """What one render may use: `chars` printed or joined in all, MAX_STEPS, MAX_SECONDS."""
 
@@ -48,7 +52,7 @@ class Budget:
             return
         self._clock = self.steps - _CLOCK_EVERY
         if self.steps < 0 or time.monotonic() > self._deadline:
-            raise SecurityError("the template does too much work")
+            raise WorkError("the template does too much work")
 
     def size(self, value: object) -> None:
         """Refuse one value that is larger than all that may be printed."""

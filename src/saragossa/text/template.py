@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -10,12 +11,12 @@ import jinja2
 from jinja2.exceptions import SecurityError
 
 from saragossa.errors import TemplateError, TokenizerError
-from saragossa.text.adapt import Capabilities, Tools, adapt
+from saragossa.text.adapt import Capabilities, TemplateStopped, Tools, adapt
 from saragossa.text.chat import ChatEncoder, ChatPrompt
 from saragossa.text.files import MAX_TEMPLATE_BYTES, read_object, read_text
 from saragossa.text.messages import Message, normalize_messages, normalize_tools
 from saragossa.text.plain import plain_value, text_size
-from saragossa.text.sandbox import BoundedEnvironment
+from saragossa.text.sandbox import BoundedEnvironment, WorkError
 from saragossa.text.special_tokens import CONFIG_FILE, read_special_tokens
 from saragossa.text.tokenizer import Tokenizer
 
@@ -24,6 +25,16 @@ _RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_messa
 _FAILURES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError)
 _MIN_OUTPUT = 1 << 20
 _OUTPUT_FACTOR = 16  # a template may print what it was given several times, through macros and variables
+
+
+@dataclass(frozen=True, slots=True)
+class RenderOptions:
+    """The options of `ChatTemplate.render`."""
+
+    add_generation_prompt: bool = True
+    enable_thinking: bool | None = None
+    continue_final_message: bool = False
+    variables: Mapping[str, object] = field(default_factory=dict)
 
 
 class Marker(Protocol):
@@ -94,23 +105,37 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         enable_thinking: bool | None = None,
         continue_final_message: bool = False,
-        marker: Marker | None = None,
-        tail: str = "\U0010fff2",
+        variables: Mapping[str, object] | None = None,
         **kwargs: object,
     ) -> str:
         """The prompt of a conversation.
 
         enable_thinking: passed on if it is not None. continue_final_message: the prompt ends inside the
-        last message, which must be the assistant's; no generation prompt then. kwargs: further variables
-        of the template. tail: a character that occurs in none of the texts, used to find that end.
+        last message, which must be the assistant's; no generation prompt then. variables: further ones
+        of the template, from a request; kwargs are more of them, from code.
         A TemplateError says what the template or the messages lack.
         """
+        options = RenderOptions(
+            add_generation_prompt, enable_thinking, continue_final_message, {**(variables or {}), **kwargs}
+        )
+        return self.render_with(messages, tools, options)
+
+    def render_with(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        tools: Sequence[Mapping[str, object]] | None,
+        options: RenderOptions,
+        *,
+        marker: Marker | None = None,
+        tail: str = "\U0010fff2",
+    ) -> str:
+        """`render` for `chat.py`. tail: a character in none of the texts, to find the last one's end."""
         normal = normalize_messages(messages)
         normal_tools = normalize_tools(tools)
         name = self._select(normal_tools)
-        variables = self._variables(kwargs, enable_thinking)
+        variables = self._variables(options)
         last = normal[-1]
-        if continue_final_message and (last["role"] != "assistant" or last.get("tool_calls")):
+        if options.continue_final_message and (last["role"] != "assistant" or last.get("tool_calls")):
             raise TemplateError(
                 f"messages[{len(normal) - 1}] cannot be continued",
                 cure="end with an assistant message that has text and no tool calls",
@@ -121,27 +146,36 @@ class ChatTemplate:
         if marker is not None:
             normal = [marker.message(message) for message in normal]
             normal_tools = cast("Tools | None", marker.value(normal_tools))
-            variables |= {key: marker.value(value) for key, value in variables.items() if key in kwargs}
-        if continue_final_message:
+            variables |= {key: marker.value(variables[key]) for key in options.variables}
+        generation_prompt = options.add_generation_prompt
+        if options.continue_final_message:
             normal[-1] = _with_tail(normal[-1], tail + " ")
-            add_generation_prompt = False
-        prompt = self._run(name, normal, normal_tools, add_generation_prompt, variables)
-        return _cut_tail(prompt, tail) if continue_final_message else prompt
+            generation_prompt = False
+        prompt = self._run(name, normal, normal_tools, generation_prompt, variables)
+        return _cut_tail(prompt, tail) if options.continue_final_message else prompt
 
     def prompt(
         self,
         tokenizer: Tokenizer,
         messages: Sequence[Mapping[str, object]],
         tools: Sequence[Mapping[str, object]] | None = None,
-        **options: Any,
+        *,
+        add_generation_prompt: bool = True,
+        enable_thinking: bool | None = None,
+        continue_final_message: bool = False,
+        variables: Mapping[str, object] | None = None,
+        **kwargs: object,
     ) -> ChatPrompt:
-        """Text and ids of a conversation; options are those of `render`.
+        """Text and ids of a conversation; the options are those of `render`.
 
         The text of a control token inside a message is encoded as text, never as the token.
         """
+        options = RenderOptions(
+            add_generation_prompt, enable_thinking, continue_final_message, {**(variables or {}), **kwargs}
+        )
         if self._encoder is None or self._encoder.tokenizer is not tokenizer:
             self._encoder = ChatEncoder(self, tokenizer)
-        return self._encoder.prompt(messages, tools, **options)
+        return self._encoder.prompt(messages, tools, options)
 
     def encode(
         self,
@@ -166,14 +200,14 @@ class ChatTemplate:
         names = ", ".join(sorted(self.templates))
         raise TemplateError(f"{self.source} has no default chat template, only {names}", cure="use --raw")
 
-    def _variables(self, kwargs: Mapping[str, object], enable_thinking: bool | None) -> dict[str, object]:
+    def _variables(self, options: RenderOptions) -> dict[str, object]:
         variables: dict[str, object] = dict(self.special_tokens)
-        for key, value in kwargs.items():
+        for key, value in options.variables.items():
             if key in _RESERVED:
                 raise TemplateError(f"chat_template_kwargs.{key} is not a variable of one's own")
             variables[key] = plain_value(value, f"chat_template_kwargs.{key}")
-        if enable_thinking is not None:
-            variables["enable_thinking"] = enable_thinking
+        if options.enable_thinking is not None:
+            variables["enable_thinking"] = options.enable_thinking
         return variables
 
     def _can(self, name: str, tools: bool) -> Capabilities:
@@ -218,6 +252,8 @@ class ChatTemplate:
         }
         try:
             return render(inputs, _MIN_OUTPUT + _OUTPUT_FACTOR * text_size(inputs))
+        except WorkError as e:
+            raise TemplateStopped(f"the chat template was stopped: {_brief(e)}") from e
         except SecurityError as e:
             raise TemplateError(f"the chat template was stopped: {_brief(e)}") from e
         except jinja2.TemplateError as e:

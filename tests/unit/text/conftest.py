@@ -16,7 +16,10 @@ CORPUS = [
 ] * 4
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 STRUCTURE = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
-_SPLIT = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"""
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"
+)
 
 
 def make_byte_level() -> tokenizers.Tokenizer:
@@ -60,7 +63,9 @@ def make_sentencepiece(*, prefix: bool) -> tokenizers.Tokenizer:
     )
     replace = normalizers.Replace(" ", "▁")
     tokenizer.normalizer = (
-        normalizers.Sequence([normalizers.Prepend("▁"), replace]) if prefix else normalizers.Sequence([replace])
+        normalizers.Sequence([normalizers.Prepend("▁"), replace])
+        if prefix
+        else normalizers.Sequence([replace])
     )
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     tokenizer.decoder = decoders.Sequence(steps + ([decoders.Strip(" ", 1, 0)] if prefix else []))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -70,12 +71,15 @@ def test_no_stops() -> None:
 @settings(max_examples=400, deadline=None)
 def test_any_cut_gives_the_same_text(text: str, stops: list[str], cuts: list[int]) -> None:
     marks = sorted({min(c, len(text)) for c in cuts} | {0, len(text)})
-    pieces = [text[a:b] for a, b in zip(marks, marks[1:], strict=False)] or [""]
+    pieces = [text[a:b] for a, b in pairwise(marks)] or [""]
     shown, stopped, _ = run(pieces, stops)
     assert ("".join(shown), stopped) == expected(text, stops)
 
 
-@given(text=st.text(alphabet="ab", max_size=20), stops=st.lists(st.text("ab", min_size=1, max_size=5), max_size=3))
+@given(
+    text=st.text(alphabet="ab", max_size=20),
+    stops=st.lists(st.text("ab", min_size=1, max_size=5), max_size=3),
+)
 @settings(max_examples=200, deadline=None)
 def test_nothing_held_that_cannot_become_a_stop(text: str, stops: list[str]) -> None:
     stream = StopStrings(stops)

@@ -66,7 +66,11 @@ def test_end_tokens_are_the_union(tmp_path: Path, backends: dict[str, tokenizers
     tokenizer = Tokenizer.from_dir(path)
     assert tokenizer.eos_ids == {2, 4, 7, 9}
     assert (tokenizer.bos_id, tokenizer.eos_id) == (1, 4)
-    assert tokenizer.special_tokens == {"eos_token": "<end_of_turn>", "bos_token": "<s>", "unk_token": "<unk>"}
+    assert tokenizer.special_tokens == {
+        "eos_token": "<end_of_turn>",
+        "bos_token": "<s>",
+        "unk_token": "<unk>",
+    }
 
 
 def test_stored_truncation_and_padding_do_not_apply(
@@ -76,14 +80,13 @@ def test_stored_truncation_and_padding_do_not_apply(
     backend.enable_truncation(4)
     backend.enable_padding(length=64)
     tokenizer = Tokenizer.from_dir(folder(tmp_path, backend))
-    assert tokenizer.encode("The sky is blue, isn't it") == backends["byte_level"].encode(
-        "The sky is blue, isn't it"
-    ).ids
+    assert (
+        tokenizer.encode("The sky is blue, isn't it")
+        == backends["byte_level"].encode("The sky is blue, isn't it").ids
+    )
 
 
-def test_tokens_that_only_the_config_lists(
-    tmp_path: Path, backends: dict[str, tokenizers.Tokenizer]
-) -> None:
+def test_tokens_that_only_the_config_lists(tmp_path: Path, backends: dict[str, tokenizers.Tokenizer]) -> None:
     size = backends["byte_level"].get_vocab_size()
     listed = {str(size): {"content": "<|extra|>", "special": True}, str(size + 1): {"content": "<b>"}}
     path = folder(tmp_path, backends["byte_level"], tokenizer_config={"added_tokens_decoder": listed})
@@ -101,7 +104,9 @@ def test_tokens_that_only_the_config_lists(
 def test_a_named_token_without_a_row_is_not_added(
     tmp_path: Path, backends: dict[str, tokenizers.Tokenizer]
 ) -> None:
-    path = folder(tmp_path, backends["byte_level"], tokenizer_config={"pad_token": "[PAD]", "bos_token": "<x>"})
+    path = folder(
+        tmp_path, backends["byte_level"], tokenizer_config={"pad_token": "[PAD]", "bos_token": "<x>"}
+    )
     tokenizer = Tokenizer.from_dir(path)
     assert tokenizer.vocab_size == backends["byte_level"].get_vocab_size()
     assert tokenizer.bos_id is None
@@ -142,7 +147,9 @@ def test_broken_folders_are_named(tmp_path: Path, backends: dict[str, tokenizers
     with pytest.raises(TokenizerError, match=r"has no tokenizer, tokenizer.json is needed \(fetch"):
         Tokenizer.from_dir(tmp_path)
     (tmp_path / "tokenizer.model").write_bytes(b"x")
-    with pytest.raises(TokenizerError, match=r"only tokenizer.model, tokenizer.json is needed \(.*save_pretrained"):
+    with pytest.raises(
+        TokenizerError, match=r"only tokenizer.model, tokenizer.json is needed \(.*save_pretrained"
+    ):
         Tokenizer.from_dir(tmp_path)
     file = tmp_path / "tokenizer.json"
     file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\n")
