@@ -104,10 +104,12 @@ int64_t span_work(const AttentionCall& c) {
   return c.group() * (padded(c.head_dim) + padded(c.block_tokens));
 }
 
+int64_t tile_tokens(const AttentionCall& c) { return std::clamp<int64_t>(128 / c.group(), kSpanRows, 128); }
+
 int64_t tile_work(const AttentionCall& c) {
-  const int64_t rows = kTileRows * c.group() + kPadding, d = padded(c.head_dim);
-  // Queries, sums and weighted values per row; scores; a packed panel of keys and one of values.
-  return rows * (2 * d + 2 + kTileKeys) + 2 * kTileKeys * (d + kPadding) + 4 * kPadding;
+  const int64_t rows = tile_tokens(c) * c.group() + kPadding, d = padded(c.head_dim);
+  // Per row: query, weighted values, scores, maximum, sum, factor; then the packed keys and values.
+  return rows * (2 * d + kTileKeys + 3) + 2 * kTileKeys * d;
 }
 
 void run_attention(const AttentionCall& c, const VectorKernels& kernels, ThreadPool& pool, AttentionWorkspace& space) {
@@ -121,8 +123,9 @@ void run_attention(const AttentionCall& c, const VectorKernels& kernels, ThreadP
       spans(c, run, kernels, pool, space);
       continue;
     }
-    for (int64_t r = 0; r < run.rows; r += kTileRows)
-      space.tiles.push_back({run.row + r, std::min(kTileRows, run.rows - r)});
+    const int64_t tokens = tile_tokens(c);
+    for (int64_t r = 0; r < run.rows; r += tokens)
+      space.tiles.push_back({run.row + r, std::min(tokens, run.rows - r)});
   }
   // The costly ones (many keys) first, so that the last task of a thread is short.
   std::stable_sort(space.tiles.begin(), space.tiles.end(),

@@ -4,6 +4,9 @@ namespace saragossa::cpu {
 
 const VectorKernels& vector_kernels(Isa isa) {
   switch (isa) {
+#if defined(__x86_64__)
+    case Isa::avx2: return avx2::kernels;
+#endif
     default: return scalar::kernels;
   }
 }

@@ -1,0 +1,24 @@
+// The table of one instruction set: included with SARAGOSSA_ISA as its namespace, after its vector header.
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "cpu/vector_kernels.h"
+
+namespace saragossa::cpu::SARAGOSSA_ISA {
+
+#include "cpu/sample_math.inl"
+// clang-format off
+#include "cpu/simd/math.inl"
+#include "cpu/simd/elementwise.inl"
+#include "cpu/simd/attention.inl"
+#include "cpu/simd/sample.inl"
+// clang-format on
+
+const VectorKernels kernels = {rms_norm, norm_add, add_op, act_mul, softcap, rotate, to_bf16,
+                               {nullptr, span, merge, tile},
+                               {scan, process, mass, draw, sum_exp}};
+
+}  // namespace saragossa::cpu::SARAGOSSA_ISA

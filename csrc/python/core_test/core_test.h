@@ -1,0 +1,14 @@
+#pragma once
+// Parts of the test-only module saragossa._core_test: the ops of the encoder on NumPy arrays.
+
+#include <pybind11/pybind11.h>
+
+namespace saragossa {
+
+namespace py = pybind11;
+
+void register_device(py::module_& m);
+void register_encoder(py::module_& m);
+void register_linear(py::module_& m);
+
+}  // namespace saragossa
