@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import cast
@@ -195,7 +196,7 @@ class ControlEncoder:
     def encode(self, prompt: str, foreign: Sequence[Span]) -> list[int]:
         """Ids of `prompt`, in which control tokens that touch a `foreign` span are ordinary text."""
         matches = [(a, b) for a, b in self._all.whole(prompt) if prompt[a:b] in self.control.tokens]
-        own = [span for span in matches if not _touches(span, foreign)]
+        own = _outside(matches, foreign)
         if len(own) == len(matches):
             ids = self._tokenizer.encode(prompt, add_special=False)
             found = [self._control_ids[i] for i in ids if i in self._control_ids]
@@ -229,6 +230,7 @@ class ControlEncoder:
                 setattr(twin, part, getattr(backend, part))
         nonce = secrets.token_hex(8)  # a request cannot write a name that it does not know
         names: dict[str, str] = {}
+        tokens: list[tokenizers.AddedToken] = []
         added: list[tuple[int, str]] = []
         for i, token in sorted(self._tokenizer.added_tokens.items()):
             text = token.content
@@ -236,8 +238,9 @@ class ControlEncoder:
                 text = names[token.content] = f"{chr(_PRIVATE.stop)}{nonce}.{i}{chr(_PRIVATE.stop + 1)}"
             flags = {"lstrip": token.lstrip, "rstrip": token.rstrip, "normalized": token.normalized}
             single_word = token.single_word and i not in self._control_ids
-            twin.add_tokens([tokenizers.AddedToken(text, single_word=single_word, **flags)])
+            tokens.append(tokenizers.AddedToken(text, single_word=single_word, **flags))
             added.append((i, text))
+        twin.add_tokens(tokens)  # at once: each call builds the matcher anew
         real = {cast(int, twin.token_to_id(text)): i for i, text in added}
         return twin, names, real
 
@@ -247,6 +250,12 @@ class ControlEncoder:
         return [token.id for char in text for token in model.tokenize(char)]
 
 
-def _touches(span: Span, foreign: Sequence[Span]) -> bool:
-    a, b = span
-    return any((x < b and a < y) if x < y else a < x < b for x, y in foreign)
+def _outside(spans: Sequence[Span], foreign: Sequence[Span]) -> list[Span]:
+    """The spans that touch no foreign one; an empty one is touched from both sides. All are in order."""
+    ends = [end for _, end in foreign]
+    kept = []
+    for start, end in spans:
+        i = bisect_right(ends, start)  # the first that ends behind our start
+        if i == len(foreign) or foreign[i][0] >= end:
+            kept.append((start, end))
+    return kept
