@@ -23,6 +23,7 @@ from contenders import (
     Contender,
     WorkerError,
     help_seconds,
+    idle_share,
     import_seconds,
     memory_probe,
     read_bandwidth,
@@ -37,6 +38,7 @@ from weights_read import bytes_per_token
 PREFILL = (256, 512)
 THREADS = (1, 2)
 MLX = "mlx-lm cpu"
+IDLE = 0.92  # of the cores before a round; below it the figures are doubtful
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -99,6 +101,7 @@ class Run:
     def measure(self, bandwidth: Callable[[int], float]) -> None:
         for number in range(self.rounds):
             print(f"round {number + 1} of {self.rounds}", file=sys.stderr)
+            self.check_idle(number)
             for threads in THREADS:
                 self.samples.add(Sample(number, MEMORY, threads, "read", bandwidth(threads), "GB/s"))
             turn = [c for c in self.contenders if c.every_round]
@@ -108,6 +111,17 @@ class Run:
                     self.one(number, contender, threads, self.job)
             self.contended(number, turn)
         self.once()
+
+    def check_idle(self, number: int) -> None:
+        """Keep how idle the machine was before the round, and say so where it was busy."""
+        idle = idle_share()
+        if idle is None:
+            return
+        self.samples.add(Sample(number, MEMORY, 0, "idle", 100 * idle, "%"))
+        if idle < IDLE:
+            busy = f"round {number + 1}: the machine was busy before it began ({100 * idle:.0f} % idle)"
+            self.facts[f"warning {number + 1}"] = busy
+            print(f"  {busy}", file=sys.stderr)
 
     def contended(self, number: int, turn: list[Contender]) -> None:
         job = self.job | {"prefill": (), "decode": 16}

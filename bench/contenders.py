@@ -74,6 +74,24 @@ def read_bandwidth(binary: Path, threads: int) -> float:
     return float(result.stdout)
 
 
+def idle_share(seconds: float = 1.0) -> float | None:
+    """How idle the cores are while we wait, 0 to 1; None where the system does not tell."""
+    before = _cpu_ticks()
+    time.sleep(seconds)
+    after = _cpu_ticks()
+    total = sum(after) - sum(before)
+    return (after[3] - before[3]) / total if total else None
+
+
+def _cpu_ticks() -> list[int]:
+    """user, nice, system, idle, ... of all cores together."""
+    try:
+        line = Path("/proc/stat").read_text().splitlines()[0]
+    except OSError:
+        return [0] * 8
+    return [int(word) for word in line.split()[1:9]]
+
+
 @contextlib.contextmanager
 def spinning_neighbour() -> Iterator[None]:
     """Another process that keeps one of our cores busy."""

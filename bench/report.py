@@ -34,7 +34,7 @@ def machine() -> dict[str, str]:
         "kernel": platform.platform(),
         "compiler": _first_line([shutil.which("cc") or "cc", "--version"]),
         "python": platform.python_version(),
-        "saragossa": _version(),
+        "saragossa version": _version(),
         "commit": _first_line(["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]),
         "load average": " ".join(f"{x:.2f}" for x in os.getloadavg()),
     }

@@ -21,7 +21,7 @@ BLOCK = 8
 
 @dataclass(frozen=True)
 class Job:
-    """model: path; prefill: prompt lengths; depth: tokens before the `decode` ones; vocab: ids are below it."""
+    """model: path; prefill: prompt lengths; depth: tokens before the `decode` ones; vocab: ids below it."""
 
     model: str
     threads: int
