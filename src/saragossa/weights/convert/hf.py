@@ -53,9 +53,8 @@ def plan_hf(src: Path, bits: int | None, group_size: int, dtype: str | None) -> 
     quantised already or has no module that the group size divides.
     """
     config = _config(src)
-    index = SafetensorsIndex.open(src)
-    spec = load_spec(src, index)
-    tensors = bind(spec, index)
+    spec = load_spec(src)
+    tensors = bind(spec, SafetensorsIndex.open(src))
     if any(tensor.kind == "affine" for tensor in tensors):
         raise _quantised(src, "its weights are packed")
     target = dtype or (_config_dtype(config) if bits else None)
