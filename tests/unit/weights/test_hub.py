@@ -108,6 +108,23 @@ def test_a_partial_snapshot_is_completed(hub: FakeHub, gone: str) -> None:
     assert hub.fetched() == [gone]
 
 
+def test_a_partial_snapshot_of_an_older_client(
+    hub: FakeHub, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a stored listing the weights themselves tell."""
+    commit = resolve("org/tiny", progress=False).name
+    moved = cache.rename(cache.with_name("older"))  # the client also remembers listings by their place
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(moved))
+    storage = moved / "models--org--tiny"
+    shutil.rmtree(storage / "trees", ignore_errors=True)
+    weights = storage / "snapshots" / commit / "model.safetensors"
+    weights.resolve().unlink()
+    weights.unlink()
+    assert error_without_download() == "org/tiny: only a part of it is in the local cache"
+    assert resolve("org/tiny", progress=False) == weights.parent
+    assert weights.read_bytes() == WEIGHTS
+
+
 def error_without_download() -> str:
     with pytest.raises(HubError) as error:
         resolve("org/tiny", allow_download=False)
