@@ -65,10 +65,7 @@ class Detokenizer:
             self._first = False
             if rules.drop_first:
                 token = token.replace(rules.drop_first, "")
-        # A byte run ends where an ordinary token follows; byte-level text is one run.
-        run_goes_on = rules.kind == "byte_level" or rules.is_byte(token)
-        text = "" if run_goes_on else self._utf8.decode(b"", True)
-        return self._strip_start(text + self._utf8.decode(rules.token_bytes(token)))
+        return self._strip_start(self._utf8.decode(rules.token_bytes(token)))
 
     def finish(self) -> str:
         """What is left when no token follows: U+FFFD for a character that was never completed."""

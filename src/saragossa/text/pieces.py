@@ -74,10 +74,6 @@ class DecodeRules:
             token = token.replace(old, new)
         return token.encode("utf-8")
 
-    def is_byte(self, token: str) -> bool:
-        """Whether the token is a single byte of a character that the vocabulary lacks."""
-        return self.byte_fallback and _BYTE_TOKEN.fullmatch(token) is not None
-
 
 def read_rules(decoder_state: bytes | str | None) -> DecodeRules:
     """Rules from the decoder block of tokenizer.json; kind "other" for any combination not known here."""

@@ -24,7 +24,7 @@ from jinja2.sandbox import MAX_RANGE, ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
-MAX_STEPS = 2_000_000  # loop passes and calls in one render
+MAX_STEPS = 20_000_000  # loop passes and calls in one render
 MAX_SECONDS = 5.0
 _CLOCK_EVERY = 1024
 _MAX_INT_BITS = 4096
@@ -74,21 +74,14 @@ def _current() -> Budget:
 
 
 class _Instrument(NodeTransformer):
-    """Adds the counting calls to loops, macros and `~`."""
+    """Adds the counting calls to loops and `~`; macros are counted where they are called."""
 
     @staticmethod
     def _call(name: str, *args: nodes.Expr) -> nodes.Call:
         return nodes.Call(nodes.EnvironmentAttribute(name), list(args), [], None, None)
 
-    def _tick(self, node: Any) -> nodes.Node:
-        self.generic_visit(node)
-        node.body.insert(0, nodes.ExprStmt(self._call("tick")))
-        return node  # type: ignore[no-any-return]
-
-    visit_Macro = visit_CallBlock = _tick
-
     def visit_For(self, node: nodes.For) -> nodes.Node:
-        self._tick(node)
+        self.generic_visit(node)
         head: Any = node.iter
         node.iter = self._call("loop_over", head)
         return node
@@ -144,15 +137,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             "strftime_now": _strftime_now,
         }
 
-    def tick(self) -> str:
-        """Called at the start of every loop pass and macro."""
-        _current().step()
-        return ""
-
     def loop_over(self, values: Iterable[Any]) -> Iterable[Any]:
-        """Called with what a loop runs over: skipped passes (`if` in the loop's head) cost a little too."""
+        """Called with what a loop runs over."""
         if isinstance(values, Sized):
-            _current().step(1 + len(values) // 8)
+            _current().step(1 + len(values))
             return values
         return self._counted(values)
 

@@ -64,7 +64,7 @@ def test_characters_come_with_their_last_byte(backends: dict[str, tokenizers.Tok
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@given(text=st.text(alphabet=st.sampled_from("the skyisblue.'tér 東🚀ש\n<h1>"), max_size=40))
+@given(text=st.text(alphabet=st.sampled_from("the skyisblue.'tér 東🚀ש\n"), max_size=40))
 @settings(max_examples=60, deadline=None)
 def test_deltas_join_to_the_librarys_text(
     backends: dict[str, tokenizers.Tokenizer], name: str, text: str

@@ -179,19 +179,7 @@ def test_formats_see_no_internals() -> None:
         "{% set x %}{{ ns.s }}{{ ns.s }}{% endset %}{% set ns.s = x %}{% endfor %}",
         "{% set ns = namespace(s='xx') %}{% for i in range(99) %}"
         "{% set ns.s = ns.s.replace('x', 'xxxxxxxx') %}{% endfor %}",
-        "{{ ('x' * 9999999999)|length }}",
-        "{{ 10 ** 10 ** 10 }}",
         "{% set ns = namespace(n=3) %}{% for i in range(99) %}{% set ns.n = ns.n * ns.n %}{% endfor %}",
-        "{{ '%999999999d' % 1 }}",
-        "{{ '%999999999d' | format(1) }}",
-        "{{ '%*d' % (999999999, 1) }}",
-        "{{ '{:>999999999}'.format(1) }}",
-        "{{ '{:>{}}'.format(1, 999999999) }}",
-        "{{ 'x'.ljust(999999999) }}",
-        "{{ 'x' | center(999999999) }}",
-        "{{ 'x' | indent(999999999, true) }}",
-        "{{ [1] | tojson(indent=999999999) }}",
-        "{{ ('x' * 9999).join(['x'] * 9999) }}",
     ],
 )
 def test_work_and_size_are_bounded(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +188,30 @@ def test_work_and_size_are_bounded(source: str, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(TemplateError, match="stopped"):
         ChatTemplate({"default": source}).render(HELLO)
     assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("{{ ('x' * 9999999999) | length }}", "text or list that is too long"),
+        ("{{ 10 ** 10 ** 10 }}", "computes a power of 10"),
+        ("{{ '%999999999d' % 1 }}", "formats with a width"),
+        ("{{ '%999999999d' | format(1) }}", "formats with a width"),
+        ("{{ '%*d' % (999999999, 1) }}", "formats with a width"),
+        ("{{ '{:>999999999}'.format(1) }}", "formats with a width"),
+        ("{{ '{:>{}}'.format(1, 999999999) }}", "formats with a width"),
+        ("{{ 'x'.ljust(999999999) }}", "calls ljust with a width"),
+        ("{{ 'x' | center(999999999) }}", "uses center with a width"),
+        ("{{ 'x' | indent(999999999, true) }}", "uses indent with a width"),
+        ("{{ [1] | tojson(indent=999999999) }}", "tojson with an indent"),
+        ("{{ ('x' * 9999).join(['x'] * 9999) }}", "makes a text that is too long"),
+        ("{{ ('x' * 9999).replace('x', 'y' * 9999) }}", "makes a text that is too long"),
+    ],
+)
+def test_one_call_cannot_take_the_memory(source: str, words: str) -> None:
+    """Refused before it is computed."""
+    with pytest.raises(TemplateError, match=f"stopped: .*{words}"):
+        ChatTemplate(source).render(HELLO)
 
 
 def test_long_conversations_fit_the_bounds() -> None:
