@@ -10,7 +10,7 @@
 // vpmaddwd with 128 and 1. 8 bits: vpmaddwd with q as i16. Integer sums of a unit are exact; floats are fma'd per
 // lane in ascending order of units, so a row's result does not depend on its neighbours.
 //
-// Ownership: one thread has outputs [begin, end); kOuts of them share the loads of x.
+// Ownership: one thread has outputs [begin, end).
 
 #include "cpu/avx2/linear_avx2.h"
 #include "cpu/avx2/simd_linear.h"
@@ -18,8 +18,8 @@
 namespace saragossa::cpu::avx2 {
 namespace {
 
-constexpr int kOuts = 2;            // outputs at once
-constexpr int64_t kChunkGroups = 64;  // groups whose scales are converted at once
+constexpr int64_t kBlockOuts = 8;     // outputs whose scales are converted together
+constexpr int64_t kChunkGroups = 64;  // and of each so many groups
 constexpr int64_t kPrefetch = 4096;   // bytes ahead in the codes
 
 template <int bits>
@@ -78,61 +78,81 @@ inline __m256i dot_unit(const Codes<bits>& c, const uint8_t* x) {
   }
 }
 
-/// Factors of groups [begin, begin + n) of output o times each row's, and the sums of the biases.
+/// What a block of outputs has besides its codes.
+template <int rows>
+struct Block {
+  alignas(32) float factor[kBlockOuts][rows][kChunkGroups];  // w_scale * x_scale
+  __m256 bias_sum[kBlockOuts][rows];                          // sums of w_bias * x_sum
+  __m256 sum[kBlockOuts][rows];                               // sums of factor * dot
+};
+
+/// Groups of a row, and the part of them that is converted at once.
+struct Chunk {
+  int64_t groups;  // of the row
+  int64_t begin, n;
+  int64_t full() const { return begin + n / 8 * 8; }
+  bool first() const { return begin == 0; }
+};
+
+/// The last groups of a row, which fill no vector. The vector reaches back over groups that were done (their sums are
+/// 0 in `tail`), or, where the row has less than eight, is filled up with zeros.
 template <int rows, DType dtype>
-inline void convert_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t begin, int64_t n,
-                           float (*factor)[kChunkGroups], __m256* bias_sum) {
-  const int64_t groups = w.in / w.group;
-  const uint8_t* scales = w.scales + o * groups * size_of(dtype);
-  const uint8_t* biases = w.biases + o * groups * size_of(dtype);
-  if (groups < 8) {
+void convert_tail(const uint8_t* scales, const uint8_t* biases, const MatvecRow* x, const Chunk& c,
+                  float (*factor)[kChunkGroups], __m256* bias_sum) {
+  const int64_t g = std::max<int64_t>(c.groups - 8, 0);
+  __m256 s;
+  __m256 b;
+  if (c.groups >= 8) {
+    s = load_floats<dtype>(scales, g);
+    b = load_floats<dtype>(biases, g);
+  } else {
     float padded[2][8] = {};
-    for (int64_t g = 0; g < groups; ++g) {
-      padded[0][g] = load_float(scales, dtype, g);
-      padded[1][g] = load_float(biases, dtype, g);
+    for (int64_t j = 0; j < c.groups; ++j) {
+      padded[0][j] = load_float(scales, dtype, j);
+      padded[1][j] = load_float(biases, dtype, j);
     }
-    for (int r = 0; r < rows; ++r) {
-      _mm256_storeu_ps(factor[r], _mm256_mul_ps(_mm256_loadu_ps(padded[0]), _mm256_loadu_ps(x[r].scale)));
-      bias_sum[r] = _mm256_fmadd_ps(_mm256_loadu_ps(padded[1]), _mm256_loadu_ps(x[r].sum), bias_sum[r]);
-    }
-    return;
+    s = _mm256_loadu_ps(padded[0]);
+    b = _mm256_loadu_ps(padded[1]);
   }
-  const int64_t full = begin + n / 8 * 8;
-  for (int64_t g = begin; g < full; g += 8) {
-    const __m256 s = load_floats<dtype>(scales, g);
-    const __m256 b = load_floats<dtype>(biases, g);
-    for (int r = 0; r < rows; ++r) {
-      _mm256_storeu_ps(factor[r] + (g - begin), _mm256_mul_ps(s, _mm256_loadu_ps(x[r].scale + g)));
-      bias_sum[r] = _mm256_fmadd_ps(b, _mm256_loadu_ps(x[r].sum + g), bias_sum[r]);
+  for (int r = 0; r < rows; ++r) {
+    const __m256 product = _mm256_mul_ps(s, _mm256_loadu_ps(x[r].scale + g));
+    if (g >= c.begin) {
+      _mm256_storeu_ps(factor[r] + (g - c.begin), product);
+    } else {
+      float last[8];
+      _mm256_storeu_ps(last, product);
+      for (int64_t j = c.begin; j < c.groups; ++j) factor[r][j - c.begin] = last[j - g];
     }
+    bias_sum[r] = _mm256_fmadd_ps(b, _mm256_loadu_ps(c.groups >= 8 ? x[r].tail : x[r].sum), bias_sum[r]);
   }
-  if (full < begin + n) {
-    // The last vector reaches back over groups that were done: their factors are recomputed (or, before this chunk,
-    // not stored), their sums are 0 in `tail`.
-    const int64_t g = groups - 8;
-    const __m256 s = load_floats<dtype>(scales, g);
-    const __m256 b = load_floats<dtype>(biases, g);
-    for (int r = 0; r < rows; ++r) {
-      const __m256 product = _mm256_mul_ps(s, _mm256_loadu_ps(x[r].scale + g));
-      if (g >= begin) {
-        _mm256_storeu_ps(factor[r] + (g - begin), product);
-      } else {
-        float last[8];
-        _mm256_storeu_ps(last, product);
-        for (int64_t i = begin; i < groups; ++i) factor[r][i - begin] = last[i - g];
+}
+
+template <int rows, DType dtype>
+void convert_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t outs, const Chunk& c, Block<rows>& block) {
+  for (int64_t i = 0; i < outs; ++i) {
+    const uint8_t* scales = w.scales + (o + i) * c.groups * size_of(dtype);
+    const uint8_t* biases = w.biases + (o + i) * c.groups * size_of(dtype);
+    __m256 bias_sum[rows];
+    for (int r = 0; r < rows; ++r) bias_sum[r] = c.first() ? _mm256_setzero_ps() : block.bias_sum[i][r];
+    for (int64_t g = c.begin; g < c.full(); g += 8) {
+      const __m256 s = load_floats<dtype>(scales, g);
+      const __m256 b = load_floats<dtype>(biases, g);
+      for (int r = 0; r < rows; ++r) {
+        _mm256_store_ps(block.factor[i][r] + (g - c.begin), _mm256_mul_ps(s, _mm256_loadu_ps(x[r].scale + g)));
+        bias_sum[r] = _mm256_fmadd_ps(b, _mm256_loadu_ps(x[r].sum + g), bias_sum[r]);
       }
-      bias_sum[r] = _mm256_fmadd_ps(b, _mm256_loadu_ps(x[r].tail), bias_sum[r]);
     }
+    if (c.full() < c.begin + c.n) convert_tail<rows, dtype>(scales, biases, x, c, block.factor[i], bias_sum);
+    for (int r = 0; r < rows; ++r) block.bias_sum[i][r] = bias_sum[r];
   }
 }
 
 template <int rows>
-inline void convert_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t begin, int64_t n,
-                           float (*factor)[kChunkGroups], __m256* bias_sum) {
+void convert_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t outs, const Chunk& c, Block<rows>& block) {
   switch (w.dtype) {
-    case DType::bf16: return convert_scales<rows, DType::bf16>(w, x, o, begin, n, factor, bias_sum);
-    case DType::f16: return convert_scales<rows, DType::f16>(w, x, o, begin, n, factor, bias_sum);
-    default: return convert_scales<rows, DType::f32>(w, x, o, begin, n, factor, bias_sum);
+    case DType::bf16: return convert_scales<rows, DType::bf16>(w, x, o, outs, c, block);
+    case DType::f16: return convert_scales<rows, DType::f16>(w, x, o, outs, c, block);
+    default: return convert_scales<rows, DType::f32>(w, x, o, outs, c, block);
   }
 }
 
@@ -147,84 +167,95 @@ inline __m256 unit_factor(const float* factor, int64_t unit) {
   }
 }
 
-/// `outs` outputs from o on, `rows` rows.
+/// Groups [g0, g0 + n) of `outs` outputs from o + i0 on.
 template <int bits, int group, bool two_parts, int outs, int rows>
-inline void dot_block(const Matrix& w, const MatvecRow* x, int64_t o, const OutTile& out, int64_t r0) {
+inline void dot_outs(const Matrix& w, const MatvecRow* x, int64_t o, int64_t i0, const Chunk& c,
+                     Block<rows>& block) {
   constexpr int64_t kUnitCodes = kUnit * bits / 8;
   constexpr int64_t kUnitX = two_parts || bits == 8 ? 2 * kUnit : kUnit;
-  constexpr int kUnitsPerGroup = group == 128 ? 2 : 1;
+  constexpr int64_t kUnitsPerGroup = group == 128 ? 2 : 1;
   const int64_t row_bytes = w.in * bits / 8;
-  const int64_t groups = w.in / group;
-  const uint8_t* codes = w.data + o * row_bytes;
+  const int64_t unit0 = c.begin * group / kUnit;
+  const int64_t units = c.n * group / kUnit;  // whole ones
+  const uint8_t* codes = w.data + (o + i0) * row_bytes + unit0 * kUnitCodes;
   const char* ahead = reinterpret_cast<const char*>(codes) + kPrefetch;
   __m256 sum[outs][rows];
-  __m256 bias_sum[outs][rows];
   for (int i = 0; i < outs; ++i)
-    for (int r = 0; r < rows; ++r) sum[i][r] = bias_sum[i][r] = _mm256_setzero_ps();
-  alignas(32) float factor[outs][rows][kChunkGroups];
+    for (int r = 0; r < rows; ++r) sum[i][r] = c.first() ? _mm256_setzero_ps() : block.sum[i0 + i][r];
 
-  for (int64_t g0 = 0; g0 < groups; g0 += kChunkGroups) {
-    const int64_t n = std::min(kChunkGroups, groups - g0);
-    for (int i = 0; i < outs; ++i) convert_scales<rows>(w, x, o + i, g0, n, factor[i], bias_sum[i]);
-    const int64_t unit0 = g0 * group / kUnit;
-    const int64_t units = n * group / kUnit;  // whole ones
-    for (int64_t u = 0; u < units; u += kUnitsPerGroup) {
-      __m256i dot[outs][rows];
-      for (int part = 0; part < kUnitsPerGroup; ++part) {
-        const int64_t unit = unit0 + u + part;
-        for (int64_t line = 0; line < outs * kUnitCodes; line += 64) _mm_prefetch(ahead + line, _MM_HINT_T0);
-        ahead += outs * kUnitCodes;
-        for (int i = 0; i < outs; ++i) {
-          const Codes<bits> c = unpack<bits>(codes + i * row_bytes + unit * kUnitCodes);
-          for (int r = 0; r < rows; ++r) {
-            const __m256i d = dot_unit<bits, two_parts>(c, x[r].units + unit * kUnitX);
-            dot[i][r] = part == 0 ? d : _mm256_add_epi32(dot[i][r], d);
-          }
-        }
-      }
-      for (int i = 0; i < outs; ++i)
-        for (int r = 0; r < rows; ++r)
-          sum[i][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[i][r]), unit_factor<group>(factor[i][r], u), sum[i][r]);
+  const auto add_unit = [&](const Codes<bits>& code, int i, int64_t u) {
+    for (int r = 0; r < rows; ++r) {
+      const __m256i dot = dot_unit<bits, two_parts>(code, x[r].units + (unit0 + u) * kUnitX);
+      sum[i][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), unit_factor<group>(block.factor[i0 + i][r], u), sum[i][r]);
     }
-    if (group == 32 && (n & 1)) {
-      const int64_t unit = unit0 + units;
-      for (int i = 0; i < outs; ++i) {
-        const Codes<bits> c = unpack_half<bits>(codes + i * row_bytes + unit * kUnitCodes);
+  };
+  for (int64_t u = 0; u < units; u += kUnitsPerGroup) {
+    for (int64_t line = 0; line < outs * kUnitCodes * kUnitsPerGroup; line += 64)
+      _mm_prefetch(ahead + line, _MM_HINT_T0);
+    ahead += outs * kUnitCodes * kUnitsPerGroup;
+#pragma GCC unroll 4
+    for (int i = 0; i < outs; ++i) {
+      const uint8_t* p = codes + i * row_bytes + u * kUnitCodes;
+      if constexpr (kUnitsPerGroup == 1) {
+        add_unit(unpack<bits>(p), i, u);
+      } else {
+        const Codes<bits> first = unpack<bits>(p);
+        const Codes<bits> second = unpack<bits>(p + kUnitCodes);
         for (int r = 0; r < rows; ++r) {
-          factor[i][r][n] = 0.0f;
-          const __m256i d = dot_unit<bits, two_parts>(c, x[r].units + unit * kUnitX);
-          sum[i][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(d), unit_factor<group>(factor[i][r], units), sum[i][r]);
+          const uint8_t* q = x[r].units + (unit0 + u) * kUnitX;
+          const __m256i dot = _mm256_add_epi32(dot_unit<bits, two_parts>(first, q),
+                                               dot_unit<bits, two_parts>(second, q + kUnitX));
+          sum[i][r] =
+              _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), unit_factor<group>(block.factor[i0 + i][r], u), sum[i][r]);
         }
       }
     }
   }
+  if (group == 32 && (c.n & 1)) {
+    for (int i = 0; i < outs; ++i) {
+      for (int r = 0; r < rows; ++r) block.factor[i0 + i][r][c.n] = 0.0f;
+      add_unit(unpack_half<bits>(codes + i * row_bytes + units * kUnitCodes), i, units);
+    }
+  }
   for (int i = 0; i < outs; ++i)
-    for (int r = 0; r < rows; ++r)
-      out.y[(r0 + r) * out.stride + o + i - out.begin] = sum_of(_mm256_add_ps(sum[i][r], bias_sum[i][r]));
+    for (int r = 0; r < rows; ++r) block.sum[i0 + i][r] = sum[i][r];
 }
 
+/// Outputs [o, o + n), at most kBlockOuts.
 template <int bits, int group, bool two_parts, int rows>
-void dot_rows(const Matrix& w, const MatvecRow* x, int64_t o, int64_t n, const OutTile& out, int64_t r0) {
-  constexpr int outs = rows == 1 ? kOuts : 1;
-  int64_t i = 0;
-  for (; i + outs <= n; i += outs) dot_block<bits, group, two_parts, outs, rows>(w, x, o + i, out, r0);
-  for (; i < n; ++i) dot_block<bits, group, two_parts, 1, rows>(w, x, o + i, out, r0);
+void dot_block(const Matrix& w, const MatvecRow* x, int64_t o, int64_t n, const OutTile& out, int64_t r0) {
+  constexpr int outs = rows == 1 ? 4 : rows == 2 ? 2 : 1;  // share the loads of x
+  Block<rows> block;
+  const int64_t groups = w.in / group;
+  for (int64_t g = 0; g < groups; g += kChunkGroups) {
+    const Chunk chunk{groups, g, std::min(kChunkGroups, groups - g)};
+    convert_scales<rows>(w, x, o, n, chunk, block);
+    int64_t i = 0;
+    for (; i + outs <= n; i += outs) dot_outs<bits, group, two_parts, outs, rows>(w, x, o, i, chunk, block);
+    for (; i < n; ++i) dot_outs<bits, group, two_parts, 1, rows>(w, x, o, i, chunk, block);
+  }
+  for (int r = 0; r < rows; ++r) {
+    float* y = out.y + (r0 + r) * out.stride + o - out.begin;
+    const auto total = [&](int64_t i) { return _mm256_add_ps(block.sum[i][r], block.bias_sum[i][r]); };
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4) _mm_storeu_ps(y + i, sums_of(total(i), total(i + 1), total(i + 2), total(i + 3)));
+    for (; i < n; ++i) y[i] = sum_of(total(i));
+  }
 }
 
 template <int bits, int group, bool two_parts>
 void matvec(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t rows, const OutTile& out) {
   MatvecRow x[kMatvecRows];
   for (int64_t r = 0; r < rows; ++r) x[r] = matvec_row(f, packed, r);
-  // Blocks of outputs stay in the first cache while all the rows pass, four at a time.
-  constexpr int64_t kBlock = 4;
-  for (int64_t o = out.begin; o < out.end; o += kBlock) {
-    const int64_t n = std::min(kBlock, out.end - o);
+  // The codes of a block stay in the first cache while all the rows pass, four at a time.
+  for (int64_t o = out.begin; o < out.end; o += kBlockOuts) {
+    const int64_t n = std::min(kBlockOuts, out.end - o);
     for (int64_t r = 0; r < rows; r += 4) {
       switch (std::min<int64_t>(rows - r, 4)) {
-        case 1: dot_rows<bits, group, two_parts, 1>(w, x + r, o, n, out, r); break;
-        case 2: dot_rows<bits, group, two_parts, 2>(w, x + r, o, n, out, r); break;
-        case 3: dot_rows<bits, group, two_parts, 3>(w, x + r, o, n, out, r); break;
-        default: dot_rows<bits, group, two_parts, 4>(w, x + r, o, n, out, r); break;
+        case 1: dot_block<bits, group, two_parts, 1>(w, x + r, o, n, out, r); break;
+        case 2: dot_block<bits, group, two_parts, 2>(w, x + r, o, n, out, r); break;
+        case 3: dot_block<bits, group, two_parts, 3>(w, x + r, o, n, out, r); break;
+        default: dot_block<bits, group, two_parts, 4>(w, x + r, o, n, out, r); break;
       }
     }
   }

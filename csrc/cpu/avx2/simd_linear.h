@@ -35,4 +35,10 @@ inline float sum_of(__m256 v) {
   return _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(quads), _mm256_extractf128_ps(quads, 1)));
 }
 
+/// sum_of of four vectors, in the same order.
+inline __m128 sums_of(__m256 a, __m256 b, __m256 c, __m256 d) {
+  const __m256 quads = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+  return _mm_add_ps(_mm256_castps256_ps128(quads), _mm256_extractf128_ps(quads, 1));
+}
+
 }  // namespace saragossa::cpu::avx2
