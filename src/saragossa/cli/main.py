@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from saragossa.cli.parser import build_parser, with_subcommand
+from saragossa.cli.parser import parse
 from saragossa.errors import SaragossaError
 
 INTERRUPTED = 130
@@ -21,9 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # a terminal without UTF-8 gets ? rather than a traceback
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    arguments = with_subcommand(list(sys.argv[1:] if argv is None else argv))
     try:
-        args = build_parser().parse_args(arguments)
+        args = parse(list(sys.argv[1:] if argv is None else argv))
     except SystemExit as leave:  # --help, --version and usage errors
         return leave.code if isinstance(leave.code, int) else 1
     try:

@@ -52,6 +52,18 @@ def with_subcommand(arguments: list[str]) -> list[str]:
     return arguments
 
 
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The whole command line. Leaves with SystemExit, as argparse does."""
+    parser = build_parser()
+    args, extra = parser.parse_known_args(with_subcommand(arguments))
+    # argparse gives an optional positional up when options stand before it: run MODEL --seed 1 PROMPT.
+    if args.module == "run" and args.prompt is None and len(extra) == 1 and not extra[0].startswith("-"):
+        args.prompt = extra.pop()
+    if extra:
+        parser.error(f"unrecognized arguments: {' '.join(extra)}")
+    return args
+
+
 def positive(text: str) -> int:
     """A whole number of at least 1, for argparse."""
     if not (text.isascii() and text.isdigit() and 0 < len(text) <= 12 and int(text) > 0):

@@ -82,6 +82,10 @@ def test_commands_that_do_not_exist_list_those_that_do(cli: Any) -> None:
         ["generate", "--model-dir", "d", "--prompt", "x", "--logit-bias", "a=1"],
         ["generate", "--model-dir", "d", "--prompt", "x", "--context", "0"],
         ["generate", "--model-dir", "d", "--prompt", "x", "extra"],
+        ["run", "m", "one", "two"],
+        ["run", "m", "--seed", "1", "one", "two"],
+        ["run", "m", "--sed", "1"],
+        ["run", "m", "--seed", "1", "--sed"],
         ["convert", "a", "b", "--bits", "5"],
         ["bench", "m", "--prefill", "128,x"],
         ["bench", "m", "--json", "--csv"],
@@ -99,8 +103,22 @@ def test_form_without_a_subcommand() -> None:
     assert with_subcommand(["--debug", "--model-dir", "d"]) == ["--debug", "generate", "--model-dir", "d"]
     for unchanged in (["run", "m"], ["--help"], ["-h"], ["--version"], [], ["--debug"], ["--debug", "flags"]):
         assert with_subcommand(unchanged) == unchanged
-    args = parser.build_parser().parse_args(with_subcommand(["--backend", "cpu", "--model-dir", "d"]))
+    args = parser.parse(["--backend", "cpu", "--model-dir", "d"])
     assert (args.module, args.device, args.model) == ("generate", "cpu", "d")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "m", "Why?", "--seed", "1"],
+        ["run", "--seed", "1", "m", "Why?"],
+        ["run", "m", "--seed", "1", "Why?"],
+        ["run", "m", "--seed", "1", "--ignore-eos", "Why?"],
+    ],
+)
+def test_the_prompt_may_stand_anywhere(arguments: list[str]) -> None:
+    args = parser.parse(arguments)
+    assert (args.model, args.prompt, args.seed) == ("m", "Why?", 1)
 
 
 class Broken:
