@@ -15,6 +15,8 @@ from saragossa.models import load_spec
 from saragossa.weights.bind import BoundTensor, bind
 from saragossa.weights.convert import convert
 from saragossa.weights.convert.floats import to_float32
+from saragossa.weights.convert.gguf_config import model_config
+from saragossa.weights.convert.gguf_reader import GgufFile
 from saragossa.weights.convert.gguf_rope import llama3_scaling
 from saragossa.weights.safetensors import SafetensorsIndex
 from tiny_gguf import HEADS, HIDDEN, KV_HEADS, Kind, to_gguf, weights_of, write_gguf
@@ -230,6 +232,18 @@ def test_gemma3_layers(tmp_path: Path) -> None:
     config = config_of(tmp_path / "out")
     assert (config["rope_theta"], config["rope_local_base_freq"]) == (1e5, 1e4)
     assert config["rope_scaling"] == {"rope_type": "linear", "factor": 8.0}
+
+
+@pytest.mark.parametrize(("layers", "scalar"), [(62, 256 // 4), (48, 96)])
+def test_gemma3_27b_alone_scales_attention_by_hidden_over_heads(
+    tmp_path: Path, layers: int, scalar: int
+) -> None:
+    """The file does not say it; 62 layers tell the size, as in llama.cpp."""
+    weights = weights_of("gemma3", head_dim=96)
+    write_gguf(tmp_path / "in.gguf", "gemma3", weights, head_dim=96, changes={"gemma3.block_count": layers})
+    config = model_config(GgufFile(tmp_path / "in.gguf"), "bfloat16", None)
+    assert config["query_pre_attn_scalar"] == scalar
+    assert config["layer_types"].count("full_attention") == layers // 6
 
 
 @pytest.mark.parametrize(

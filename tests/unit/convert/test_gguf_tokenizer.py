@@ -74,6 +74,13 @@ def test_pre_tokenizers_differ_in_the_goldens() -> None:
     assert len({json.dumps(ids[name]) for name in names}) == len(names)
 
 
+@pytest.mark.parametrize(("pre", "whole"), [("llama-bpe", True), ("tekken", True), ("qwen2", False)])
+def test_whole_words_go_before_merges_where_the_model_wants_it(pre: str, whole: bool) -> None:
+    tokens = [*GOLDEN["bpe"]["tokens"], "zqxj"]  # in the vocabulary, and no merge leads to it
+    found = tokenizer(bpe(pre, tokens=tokens)).encode("zqxj", add_special_tokens=False).ids
+    assert (found == [len(tokens) - 1]) is whole
+
+
 def test_no_pre_tokenizer_is_the_default() -> None:
     assert files(bpe(None)).tokenizer == files(bpe("default")).tokenizer
 

@@ -17,6 +17,8 @@ from saragossa.models import load_spec
 from saragossa.weights.bind import bind
 from saragossa.weights.convert import convert
 from saragossa.weights.convert import writer as writer_module
+from saragossa.weights.convert.floats import STORAGE
+from saragossa.weights.convert.writer import Entry, Job
 from saragossa.weights.safetensors import SafetensorsIndex
 
 CHECKPOINTS = Path(__file__).parents[2] / "golden" / "checkpoints"
@@ -170,9 +172,32 @@ def test_shards_have_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_tensors_are_aligned_to_their_items(tmp_path: Path) -> None:
-    convert(CHECKPOINTS / "qwen2", tmp_path / "out", bits=6, group_size=32, progress=False)
-    for entry in SafetensorsIndex.open(tmp_path / "out").values():
-        assert entry.offset % (4 if entry.dtype == "U32" else 2) == 0
+    """An odd number of two-byte items must not shift the four-byte ones that come after it."""
+
+    def job(name: str, dtype: str, count: int) -> Job:
+        values = np.arange(count).astype(STORAGE[dtype])
+        return Job((Entry(name, dtype, (count,)),), lambda: iter([(values,)]), count)
+
+    jobs = [job("a", "BF16", 3), job("b", "F32", 5), job("c", "F16", 1), job("d", "U32", 2)]
+    writer_module.write_checkpoint(tmp_path, jobs, progress=False)
+    entries = SafetensorsIndex.open(tmp_path)
+    assert [e.name for e in entries.values() if e.offset % STORAGE[e.dtype].itemsize] == []
+    assert min(entry.offset for entry in entries.values()) % 64 == 0
+    assert np.frombuffer(contents(tmp_path)["b"][2], "<f4").tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("key", "scales"), [("torch_dtype", "BF16"), ("dtype", "F32")])
+def test_float32_weights_are_cast_where_mlx_does_it(tmp_path: Path, key: str, scales: str) -> None:
+    """mlx-lm casts to `torch_dtype` before it quantises; transformers 5's `dtype` it does not read."""
+    source = model(tmp_path / "in")
+    bf16 = contents(source)
+    convert(source, tmp_path / "f32", dtype="f32", progress=False)
+    rewrite(source, contents(tmp_path / "f32"))
+    (source / "config.json").write_text(json.dumps(tiny.config("llama", **{"dtype": ..., key: "bfloat16"})))
+    convert(source, tmp_path / "out", bits=4, progress=False)
+    found = contents(tmp_path / "out")
+    assert found["model.embed_tokens.scales"][0] == scales
+    assert (found["model.norm.weight"] == bf16["model.norm.weight"]) is (scales == "BF16")
 
 
 @pytest.mark.parametrize(
