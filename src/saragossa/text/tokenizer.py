@@ -75,12 +75,11 @@ class Tokenizer:
     @cached_property
     def vocab_size(self) -> int:
         """One more than the highest id; a model's embedding may have more rows."""
+        model = self._backend.model
         base = self._backend.get_vocab_size(with_added_tokens=False)
-        size = max(base, 1 + max(self.added_tokens, default=-1))
-        dense = self.id_to_token(base - 1) is not None and self.id_to_token(size) is None
-        if dense:  # the common case; the vocabulary as a dict costs half a second
-            return size
-        return 1 + max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1)
+        if any(model.id_to_token(i) is None for i in range(base)):  # holes: some id is higher
+            base = 1 + max(self._backend.get_vocab(with_added_tokens=False).values())
+        return max(base, 1 + max(self.added_tokens, default=-1))
 
     @cached_property
     def special_ids(self) -> frozenset[int]:

@@ -179,6 +179,8 @@ def test_formats_see_no_internals() -> None:
         "{% set x %}{{ ns.s }}{{ ns.s }}{% endset %}{% set ns.s = x %}{% endfor %}",
         "{% set ns = namespace(s='xx') %}{% for i in range(99) %}"
         "{% set ns.s = ns.s.replace('x', 'xxxxxxxx') %}{% endfor %}",
+        "{% for a in range(99999) %}" + "text " * 99 + "{% endfor %}",
+        "{% set s = 'x' * 900000 %}{% for a in range(99999) %}{% set x = s | upper %}{% endfor %}",
         "{% set ns = namespace(n=3) %}{% for i in range(99) %}{% set ns.n = ns.n * ns.n %}{% endfor %}",
     ],
 )
@@ -188,6 +190,17 @@ def test_work_and_size_are_bounded(source: str, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(TemplateError, match="stopped"):
         ChatTemplate({"default": source}).render(HELLO)
     assert time.monotonic() - start < 5
+
+
+def test_a_stopped_template_is_not_probed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "MAX_SECONDS", 0.1)
+    template = ChatTemplate("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
+    runs = []
+    run = template._run
+    monkeypatch.setattr(template, "_run", lambda *args: runs.append(1) or run(*args))
+    with pytest.raises(TemplateError, match="too much work"):
+        template.render([{"role": "system", "content": "a"}, *HELLO, *HELLO], [TOOL])
+    assert len(runs) == 1
 
 
 @pytest.mark.parametrize(

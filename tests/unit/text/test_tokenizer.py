@@ -112,6 +112,14 @@ def test_a_named_token_without_a_row_is_not_added(
     assert tokenizer.bos_id is None
 
 
+def test_vocabulary_with_holes() -> None:
+    for vocab, size in (({"a": 0, "b": 5}, 6), ({"a": 3, "b": 4, "c": 2, "d": 7}, 8), ({"a": 0, "b": 1}, 2)):
+        backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocab, merges=[]))
+        assert Tokenizer(backend).vocab_size == size
+        backend.add_tokens(["<x>"])
+        assert Tokenizer(backend).vocab_size == 1 + max(size - 1, backend.token_to_id("<x>"))
+
+
 def test_token_bytes(backends: dict[str, tokenizers.Tokenizer]) -> None:
     byte_level, gemma = Tokenizer(backends["byte_level"]), Tokenizer(backends["gemma"])
     text = "The 東京 é"
