@@ -1,0 +1,184 @@
+"""State: continuing, rewinding and batching give what a fresh run gives, on the CPU bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import saragossa
+from saragossa import _core
+from saragossa.engine.loading import load
+from saragossa.errors import ContextLengthError, ParameterError, UsageError, WeightsError
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoints"
+PROMPT = [2] + [4 + (7 * i * i + 13 * i + 5) % 250 for i in range(39)]
+
+
+@pytest.fixture(scope="module")
+def llm() -> saragossa.LLM:
+    return saragossa.LLM(GOLDEN / "qwen3-q4g64", device="cpu", exact=True)
+
+
+@pytest.fixture(scope="module")
+def gemma() -> saragossa.LLM:
+    return saragossa.LLM(GOLDEN / "gemma3_text-q4g64", device="cpu", exact=True)
+
+
+@pytest.mark.parametrize("name", ["llm", "gemma"])
+@settings(max_examples=15, deadline=None)
+@given(cuts=st.lists(st.integers(1, 39), max_size=4), rewind=st.integers(1, 39))
+def test_continue_equals_fresh(
+    name: str, cuts: list[int], rewind: int, request_cache: dict[str, saragossa.LLM]
+) -> None:
+    model = request_cache[name]
+    core = _core.Session(model.loaded.model, 1, model.context)
+    fresh = core.logits(0, PROMPT)[-1]
+    core.rewind(0, rewind - 1)
+    bounds = sorted({rewind - 1, *[c for c in cuts if c >= rewind], 39})
+    for start, stop in zip(bounds, bounds[1:], strict=False):
+        core.prefill(0, PROMPT[start:stop], False)
+    again = core.logits(0, PROMPT[39:])[-1]
+    assert np.abs(again - fresh).max() < 1e-5
+    assert again.argmax() == fresh.argmax()
+
+
+@pytest.fixture(scope="module")
+def request_cache(llm: saragossa.LLM, gemma: saragossa.LLM) -> dict[str, saragossa.LLM]:
+    return {"llm": llm, "gemma": gemma}
+
+
+def test_batch_gives_each_prompt_what_it_gets_alone(llm: saragossa.LLM) -> None:
+    prompts = [PROMPT[:n] for n in (3, 17, 40, 8, 25, 31, 5, 12, 9, 20)]  # more than one group
+    alone = [llm.generate(p, max_tokens=12, ignore_eos=True).token_ids for p in prompts]
+    together = llm.generate(prompts, max_tokens=12, ignore_eos=True)
+    assert [c.token_ids for c in together] == alone
+
+
+def test_rows_that_end_early_leave_the_others_alone(llm: saragossa.LLM) -> None:
+    first = llm.generate(PROMPT, max_tokens=12, ignore_eos=True).token_ids
+    long = llm.generate([PROMPT, PROMPT[:30]], max_tokens=12, ignore_eos=True)
+    assert long[0].token_ids == first
+
+
+def test_seed_repeats_and_matters(llm: saragossa.LLM) -> None:
+    texts = [
+        tuple(llm.generate(PROMPT, max_tokens=24, temperature=1.0, seed=seed, ignore_eos=True).token_ids)
+        for seed in (1, 1, 2, 2, 3, 3)
+    ]
+    assert texts[0] == texts[1] and texts[2] == texts[3] and texts[4] == texts[5]
+    assert len(set(texts)) > 1
+
+
+def test_penalties_do_not_charge_the_prompt(llm: saragossa.LLM) -> None:
+    plain = llm.generate(PROMPT, max_tokens=1, top_logprobs=5, ignore_eos=True)
+    charged = llm.generate(PROMPT, max_tokens=1, top_logprobs=5, presence_penalty=2.0, ignore_eos=True)
+    assert plain.logprobs == charged.logprobs
+    assert plain.token_ids == charged.token_ids
+
+
+def test_frequency_penalty_changes_the_output(llm: saragossa.LLM) -> None:
+    favourite = {50: 100.0}
+    plain = llm.generate(PROMPT, max_tokens=6, logit_bias=favourite)
+    assert plain.token_ids == [50] * 6
+    near = {50: 99.0, 51: 98.9}
+    logits = llm.generate(PROMPT, max_tokens=6, logit_bias=near, frequency_penalty=2.0, ignore_eos=True)
+    assert set(logits.token_ids) == {50, 51}
+
+
+def test_logprobs_are_of_the_model(llm: saragossa.LLM) -> None:
+    logits = _core.Session(llm.loaded.model, 1, llm.context).logits(0, PROMPT)[-1].astype(np.float64)
+    want = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+    done = llm.generate(PROMPT, max_tokens=1, top_logprobs=3, temperature=0.0)
+    assert done.logprobs is not None
+    first = done.logprobs[0]
+    best = np.argsort(-want, kind="stable")[:3]
+    assert [token for token, _ in first.top] == best.tolist()
+    assert first.logprob == pytest.approx(want[first.token_id], abs=1e-4)
+
+
+def test_mask_allows_only_what_it_says(llm: saragossa.LLM) -> None:
+    core = _core.Session(llm.loaded.model, 1, llm.context)
+    vocab = llm.spec.decoder.vocab
+    words = [0] * ((vocab + 31) // 32)
+    words[77 // 32] |= 1 << (77 % 32)
+    core.set_mask(0, words)
+    core.prefill(0, PROMPT, True)
+    assert core.drawn(0)[0] == 77
+    core.set_mask(0, [])
+    core.step([0])
+
+
+def test_context_is_a_bound(llm: saragossa.LLM) -> None:
+    small = saragossa.LLM(GOLDEN / "qwen3-q4g64", device="cpu", context=10)
+    assert len(small.generate(PROMPT[:8], max_tokens=50, ignore_eos=True).token_ids) == 2
+    with pytest.raises(ContextLengthError, match=r"11 tokens.*10"):
+        small.generate(PROMPT[:11])
+    with pytest.raises(ParameterError, match="context"):
+        saragossa.LLM(GOLDEN / "qwen3-q4g64", device="cpu", context=0)
+
+
+@pytest.mark.parametrize("bad", [-1, 277, 2**31 - 1])
+def test_token_id_out_of_range_is_named(llm: saragossa.LLM, bad: int) -> None:
+    with pytest.raises(UsageError, match=rf"token id {bad}.*277"):
+        llm.generate([5, bad, 6])
+    assert llm.generate(PROMPT, max_tokens=1).token_ids  # and the next request works
+
+
+def test_empty_prompt_is_refused(llm: saragossa.LLM) -> None:
+    with pytest.raises(ParameterError, match="empty"):
+        llm.generate([])
+
+
+def test_nan_weights_end_the_request(tmp_path: Path) -> None:
+    import shutil
+
+    folder = tmp_path / "nan"
+    shutil.copytree(GOLDEN / "qwen3", folder)
+    from saragossa.weights.safetensors import SafetensorsIndex
+
+    entry = SafetensorsIndex.open(folder)["model.norm.weight"]
+    with Path(entry.file).open("r+b") as file:
+        file.seek(entry.offset)
+        file.write(b"\xff" * entry.nbytes)
+    with pytest.raises(saragossa.SaragossaError, match="not finite"):
+        saragossa.LLM(folder, device="cpu").generate(PROMPT, max_tokens=3)
+
+
+def test_closed_llm_says_so() -> None:
+    with saragossa.LLM(GOLDEN / "qwen3", device="cpu") as llm:
+        llm.generate(PROMPT, max_tokens=1)
+    with pytest.raises(UsageError, match="closed"):
+        llm.generate(PROMPT, max_tokens=1)
+
+
+def test_blocks_come_back_when_a_session_goes(llm: saragossa.LLM) -> None:
+    before = llm.loaded.model.free_blocks
+    session = llm.session()
+    session.prefill(PROMPT * 10)
+    assert llm.loaded.model.free_blocks == before - 2
+    session.rewind(3)
+    assert llm.loaded.model.free_blocks == before - 1
+    del session
+    assert llm.loaded.model.free_blocks == before
+
+
+def test_metal_is_a_clear_error_here() -> None:
+    if _core.metal_available():
+        pytest.skip("this machine has Metal")
+    with pytest.raises(UsageError, match="metal"):
+        saragossa.LLM(GOLDEN / "qwen3", device="metal")
+
+
+def test_truncated_weights_are_named(tmp_path: Path) -> None:
+    import shutil
+
+    folder = tmp_path / "cut"
+    shutil.copytree(GOLDEN / "qwen3", folder)
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[:-100])
+    with pytest.raises(WeightsError, match=r"model\.safetensors"):
+        load(folder, device="cpu")
