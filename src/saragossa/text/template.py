@@ -13,14 +13,14 @@ from jinja2.exceptions import SecurityError
 from saragossa.errors import TemplateError, TokenizerError
 from saragossa.text.adapt import Capabilities, TemplateStopped, Tools, adapt
 from saragossa.text.chat import ChatEncoder, ChatPrompt
-from saragossa.text.files import MAX_TEMPLATE_BYTES, read_object, read_text
+from saragossa.text.files import MAX_TEMPLATE_BYTES
 from saragossa.text.messages import Message, normalize_messages, normalize_tools
 from saragossa.text.plain import plain_value, text_size
 from saragossa.text.sandbox import BoundedEnvironment, WorkError
-from saragossa.text.special_tokens import CONFIG_FILE, read_special_tokens
+from saragossa.text.special_tokens import read_special_tokens
+from saragossa.text.template_files import read_templates
 from saragossa.text.tokenizer import Tokenizer
 
-MAX_TEMPLATES = 64
 _RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_message")
 _FAILURES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError)
 _MIN_OUTPUT = 1 << 20
@@ -75,24 +75,8 @@ class ChatTemplate:
         chat_template.jinja and additional_chat_templates/*.jinja, else chat_template.json, else
         `chat_template` of tokenizer_config.json. A folder without any gives a template that refuses.
         """
-        folder = Path(path)
-        special_tokens = read_special_tokens(folder)
-        files: dict[str, Path] = {}
-        if (single := folder / "chat_template.jinja").is_file():
-            files["default"] = single
-        extra = sorted((folder / "additional_chat_templates").glob("*.jinja"))
-        if len(extra) > MAX_TEMPLATES:
-            raise TokenizerError(f"{folder} has {len(extra)} chat templates, at most {MAX_TEMPLATES}")
-        files |= {file.stem: file for file in extra}
-        if files:
-            templates = {name: read_text(file, MAX_TEMPLATE_BYTES) for name, file in files.items()}
-            return cls(templates, special_tokens=special_tokens, source=str(next(iter(files.values()))))
-        for name in ("chat_template.json", CONFIG_FILE):
-            file = folder / name
-            value = read_object(file).get("chat_template")
-            if value is not None:
-                return cls(_named(value, str(file)), special_tokens=special_tokens, source=str(file))
-        return cls({}, special_tokens=special_tokens, source=str(folder))
+        templates, source = read_templates(Path(path))
+        return cls(templates, special_tokens=read_special_tokens(Path(path)), source=source)
 
     def __bool__(self) -> bool:
         return bool(self.templates)
@@ -267,25 +251,6 @@ class ChatTemplate:
 def _brief(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return text if len(text) <= 500 else text[:500] + "..."
-
-
-def _named(value: object, source: str) -> str | dict[str, str]:
-    """`chat_template`: a string, or a list of {name, template}."""
-    if isinstance(value, str):
-        return value
-    entries = [(name, text) for name, text in value.items()] if isinstance(value, dict) else []
-    if isinstance(value, list):
-        entries = [(e.get("name"), e.get("template")) for e in value if isinstance(e, dict)]
-    if not entries or (isinstance(value, list) and len(entries) != len(value)):
-        raise TokenizerError(f"{source}: chat_template must be a string or a list of {{name, template}}")
-    if len(entries) > MAX_TEMPLATES:
-        raise TokenizerError(f"{source}: chat_template lists {len(entries)}, at most {MAX_TEMPLATES}")
-    templates: dict[str, str] = {}
-    for name, text in entries:
-        if not isinstance(name, str) or not isinstance(text, str):
-            raise TokenizerError(f"{source}: chat_template has an entry without name and template")
-        templates[name] = text
-    return templates
 
 
 def _with_tail(message: Message, tail: str) -> Message:
