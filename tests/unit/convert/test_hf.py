@@ -178,7 +178,7 @@ def test_tensors_are_aligned_to_their_items(tmp_path: Path) -> None:
         values = np.arange(count).astype(STORAGE[dtype])
         return Job((Entry(name, dtype, (count,)),), lambda: iter([(values,)]), count)
 
-    jobs = [job("a", "BF16", 3), job("b", "F32", 5), job("c", "F16", 1), job("d", "U32", 2)]
+    jobs = [job("a", "BF16", 3), job("b", "F32", 5), job("c", "F16", 2), job("d", "U32", 2)]
     writer_module.write_checkpoint(tmp_path, jobs, progress=False)
     entries = SafetensorsIndex.open(tmp_path)
     assert [e.name for e in entries.values() if e.offset % STORAGE[e.dtype].itemsize] == []

@@ -13,6 +13,14 @@ A block is d, sometimes a minimum, and codes. MLX computes code * scale + bias:
 
 Where a bias overflows f16, the tensor's scales and biases are f32. The other K-quants have groups
 of 16, which MLX lacks: they are dequantised and quantised anew to 8 bits.
+
+Measured on down_proj of three layers of Qwen2.5-Coder-0.5B, quantised by ggml: root mean square of what
+the import changes, relative to the weights, beside what the type itself had lost before:
+
+    type      Q4_K    Q5_K    Q6_K    Q3_K    Q2_K    exact types
+    import    6.8e-4  6.8e-4  4.9e-3  4.7e-3  4.7e-3  0
+    the type  5.0e-2  3.0e-2  1.4e-2  1.5e-1  2.9e-1  5.8e-3 (Q8_0) to 9.3e-2 (Q4_0)
+
 Formats: ggml's ggml-common.h; the reference for every value is the gguf package's `dequantize`.
 """
 
