@@ -10,8 +10,16 @@ uint8_t* Buffer::host() {
   return bytes_;
 }
 
-Tensor Device::tensor(DType dtype, Shape shape) {
-  return Tensor{allocate(shape.numel() * size_of(dtype)), 0, dtype, shape};
+Tensor Device::tensor(DType dtype, Shape shape, bool sparse) {
+  return Tensor{allocate(shape.numel() * size_of(dtype), sparse), 0, dtype, shape};
+}
+
+void Device::poll_interrupt() {
+  if (!interrupt_) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_poll_ < std::chrono::milliseconds(20)) return;
+  last_poll_ = now;
+  interrupt_();
 }
 
 std::unique_ptr<Device> make_device(const std::string& name, const Switches& switches) {

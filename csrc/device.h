@@ -7,7 +7,9 @@
 //   done.wait();                   // only now may the host read what was written
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -75,18 +77,26 @@ class Device {
   virtual std::string description() const = 0;  // instruction set, threads; or the GPU
   const Switches& switches() const { return switches_; }
 
-  /// Zeroed memory, aligned to 64 bytes at least. Large ones commit pages only when touched.
-  virtual std::shared_ptr<Buffer> allocate(int64_t bytes) = 0;
+  /// Zeroed memory, aligned to 64 bytes at least. Large ones commit pages only when touched; a sparse one
+  /// is touched here and there (a cache's blocks), so its pages should be small.
+  virtual std::shared_ptr<Buffer> allocate(int64_t bytes, bool sparse = false) = 0;
 
   /// `bytes` of a mapped file from `offset`, without a copy where the backend's alignment allows.
   virtual std::shared_ptr<Buffer> map(std::shared_ptr<MappedFile> file, int64_t offset, int64_t bytes) = 0;
 
   virtual std::unique_ptr<CommandEncoder> begin() = 0;
 
-  Tensor tensor(DType dtype, Shape shape);
+  Tensor tensor(DType dtype, Shape shape, bool sparse = false);
+
+  /// What a long submission calls now and then on the submitting thread; what it throws ends the submission.
+  void set_interrupt(std::function<void()> check) { interrupt_ = std::move(check); }
+  /// For backends that run ops on the submitting thread: calls the check when the last one is 20 ms ago.
+  void poll_interrupt();
 
  private:
   Switches switches_;
+  std::function<void()> interrupt_;
+  std::chrono::steady_clock::time_point last_poll_{};
 };
 
 /// Host pointer to a tensor's first element, checked as Buffer::host is.

@@ -28,8 +28,13 @@ class CommandList {
     tail_ = &node->next;
   }
 
-  void run(Context& context) {
-    for (Header* node = head_; node; node = node->next) node->call(node, context);
+  /// between() is called after each closure; what it throws ends the run.
+  template <class Fn>
+  void run(Context& context, const Fn& between) {
+    for (Header* node = head_; node; node = node->next) {
+      node->call(node, context);
+      between();
+    }
   }
 
   void clear() {

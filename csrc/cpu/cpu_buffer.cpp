@@ -14,21 +14,21 @@ constexpr int64_t kHuge = int64_t{1} << 21;
 
 }  // namespace
 
-CpuBuffer::CpuBuffer(int64_t bytes) : Buffer(nullptr, bytes) {
+CpuBuffer::CpuBuffer(int64_t bytes, [[maybe_unused]] bool sparse) : Buffer(nullptr, bytes) {
   require(bytes >= 0, "allocate: ", bytes, " bytes");
   mapped_ = std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
   void* at = ::mmap(nullptr, static_cast<size_t>(mapped_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) fail(ErrorKind::device, "out of memory: ", bytes, " bytes: ", std::strerror(errno));
 #ifdef MADV_HUGEPAGE
-  if (mapped_ >= 8 * kHuge) ::madvise(at, static_cast<size_t>(mapped_), MADV_HUGEPAGE);
+  if (mapped_ >= 8 * kHuge) ::madvise(at, static_cast<size_t>(mapped_), sparse ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
 #endif
   bytes_ = static_cast<uint8_t*>(at);
 }
 
 CpuBuffer::CpuBuffer(std::shared_ptr<MappedFile> file, int64_t offset, int64_t bytes)
     : Buffer(const_cast<uint8_t*>(file->data()) + offset, bytes), file_(std::move(file)) {
-  require(offset >= 0 && bytes >= 0 && offset <= file_->size() && bytes <= file_->size() - offset, "map: bytes ", offset,
-          "+", bytes, " of ", file_->path(), ", which has ", file_->size());
+  require(offset >= 0 && bytes >= 0 && offset <= file_->size() && bytes <= file_->size() - offset, "map: bytes ",
+          offset, "+", bytes, " of ", file_->path(), ", which has ", file_->size());
 }
 
 CpuBuffer::~CpuBuffer() {

@@ -13,7 +13,7 @@ namespace saragossa::cpu {
 class CpuBuffer final : public Buffer {
  public:
   /// Zeroed pages, committed when they are touched.
-  explicit CpuBuffer(int64_t bytes);
+  explicit CpuBuffer(int64_t bytes, bool sparse = false);
   /// The file's own bytes; writing to them is a crash.
   CpuBuffer(std::shared_ptr<MappedFile> file, int64_t offset, int64_t bytes);
   ~CpuBuffer() override;

@@ -18,7 +18,9 @@ class CpuDevice final : public Device {
     return message(name_of(executor_->isa), ", ", n, n == 1 ? " thread" : " threads");
   }
 
-  std::shared_ptr<Buffer> allocate(int64_t bytes) override { return std::make_shared<CpuBuffer>(bytes); }
+  std::shared_ptr<Buffer> allocate(int64_t bytes, bool sparse) override {
+    return std::make_shared<CpuBuffer>(bytes, sparse);
+  }
   std::shared_ptr<Buffer> map(std::shared_ptr<MappedFile> file, int64_t offset, int64_t bytes) override {
     return std::make_shared<CpuBuffer>(std::move(file), offset, bytes);
   }

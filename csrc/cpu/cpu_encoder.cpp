@@ -125,7 +125,7 @@ Submission CpuEncoder::do_submit() {
     for (const Tensor& t : op.writes)
       if (static_cast<CpuBuffer&>(*t.buffer).mark(number)) submission->writes(t.buffer);
   try {
-    resources.commands.run(*executor_);
+    resources.commands.run(*executor_, [this] { device().poll_interrupt(); });
   } catch (...) {
     submission->failed(std::current_exception());
   }
@@ -250,8 +250,8 @@ void CpuEncoder::do_kv_append(const KvLayer& kv, const Tensor& k, const Tensor& 
 
 void CpuEncoder::do_qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm,
                                    const Rope& rope, const KvLayer& kv, const Batch& batch) {
-  push([qs = HeadsCall(q, norm.q), ks = HeadsCall(k, norm.k), v = raw_data<float>(v), call = RopeCall(rope, batch.positions),
-        writer = CacheWriter(kv, batch), eps = norm.eps](Executor& ex) {
+  push([qs = HeadsCall(q, norm.q), ks = HeadsCall(k, norm.k), v = raw_data<float>(v),
+        call = RopeCall(rope, batch.positions), writer = CacheWriter(kv, batch), eps = norm.eps](Executor& ex) {
     const auto table = ex.rope_table.get(call.inv_freq, call.half, call.factor, call.positions, qs.rows);
     const int64_t row = ks.heads * ks.head_dim;
     for (int64_t t = 0; t < ks.rows; ++t) writer.place(t);

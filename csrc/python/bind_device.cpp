@@ -6,6 +6,7 @@
 #include <pybind11/stl.h>
 
 #include "core/thread_pool.h"
+#include "core/trim.h"
 
 namespace saragossa {
 namespace {
@@ -17,6 +18,12 @@ Activations activations_from(const std::string& name) {
   fail(ErrorKind::usage, "activations '", name, "' are unknown; supported are f32, int15, int8");
 }
 
+/// Ctrl-C in the middle of a long submission: Python's handlers run, and what they raise ends it.
+void raise_pending_signal() {
+  const py::gil_scoped_acquire acquired;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
 }  // namespace
 
 void bind_device(py::module_& m) {
@@ -24,8 +31,10 @@ void bind_device(py::module_& m) {
       .def(py::init([](const std::string& name, bool fused, const std::string& activations, const std::string& isa,
                        int threads, int spin_us) {
              if (threads < 0) fail(ErrorKind::usage, "threads ", threads, ", expected 0 (automatic) or more");
-             return std::shared_ptr<Device>(
-                 make_device(name, Switches{fused, activations_from(activations), isa, threads, spin_us}));
+             std::shared_ptr<Device> device =
+                 make_device(name, Switches{fused, activations_from(activations), isa, threads, spin_us});
+             device->set_interrupt(&raise_pending_signal);
+             return device;
            }),
            py::arg("name"), py::kw_only(), py::arg("fused") = true, py::arg("activations") = "int15",
            py::arg("isa") = "auto", py::arg("threads") = 0, py::arg("spin_us") = 50)
@@ -38,6 +47,7 @@ void bind_device(py::module_& m) {
     return names;
   });
   m.def("usable_cores", &usable_cores);
+  m.def("trim_heap", &trim_heap);
 }
 
 }  // namespace saragossa

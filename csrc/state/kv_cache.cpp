@@ -10,7 +10,7 @@ KvCache::KvCache(Device& device, const std::vector<KvLayerSpec>& layers, int64_t
     : references_(static_cast<size_t>(blocks), 0), block_tokens_(block_tokens) {
   for (const KvLayerSpec& spec : layers) {
     const Shape shape{blocks, spec.kv_heads, block_tokens, spec.head_dim};
-    layers_.push_back(KvLayer{device.tensor(dtype, shape), device.tensor(dtype, shape)});
+    layers_.push_back(KvLayer{device.tensor(dtype, shape, true), device.tensor(dtype, shape, true)});
     bytes_per_token_ += 2 * spec.kv_heads * spec.head_dim * size_of(dtype);
   }
   // Lowest block first: touched pages stay together.

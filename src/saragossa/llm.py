@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Literal, Self, overload
 
+from saragossa import _core
 from saragossa.engine import loading
 from saragossa.engine.batch import generate_batch
 from saragossa.engine.generation import Timing, stream_tokens
@@ -54,6 +55,7 @@ class LLM:
         start = time.perf_counter()
         loaded = loading.load(self.model_dir, device=device, threads=threads, exact=exact, context=context)
         self.tokenizer = Tokenizer.from_dir(self.model_dir)
+        _core.trim_heap()
         self.load_seconds = time.perf_counter() - start
         self.defaults = GenerationDefaults.from_dir(self.model_dir)
         self.context = loaded.context
@@ -136,6 +138,7 @@ class LLM:
         options: GenerationOptions | None = None,
         *,
         session: Session | None = None,
+        continues: bool = True,
         progress: Progress | None = None,
         timing: Timing | None = None,
         **overrides: Any,
@@ -143,21 +146,32 @@ class LLM:
         """Chunks as they are made. Options are checked before the first; overrides are their fields.
 
         session: go on after the tokens that it holds, instead of a fresh one.
+        continues: the text goes on from the prompt's; false where it begins anew, as a chat's answer does
+        (it decides about a leading space of some tokenizers).
         """
         chosen = (options or GenerationOptions()).with_overrides(overrides)
         chosen.validate()
         ids = self._ids(prompt)
         on = self.session() if session is None else session
-        return stream_tokens(on, self.tokenizer, ids, chosen, timing=timing, progress=progress)
+        return stream_tokens(
+            on, self.tokenizer, ids, chosen, continues=continues, timing=timing, progress=progress
+        )
 
     @overload
-    def generate(self, prompts: Prompt, options: GenerationOptions | None = None, **overrides: Any) -> Completion: ...
+    def generate(
+        self, prompts: Prompt, options: GenerationOptions | None = None, *, continues: bool = True, **overrides: Any
+    ) -> Completion: ...
     @overload
     def generate(
-        self, prompts: Sequence[Prompt], options: GenerationOptions | None = None, **overrides: Any
+        self,
+        prompts: Sequence[Prompt],
+        options: GenerationOptions | None = None,
+        *,
+        continues: bool = True,
+        **overrides: Any,
     ) -> list[Completion]: ...
     def generate(
-        self, prompts: Any, options: GenerationOptions | None = None, **overrides: Any
+        self, prompts: Any, options: GenerationOptions | None = None, *, continues: bool = True, **overrides: Any
     ) -> Completion | list[Completion]:
         """Complete a prompt (a string or token ids), or each of a list of them, decoded together.
 
@@ -166,17 +180,29 @@ class LLM:
         chosen = (options or GenerationOptions()).with_overrides(overrides)
         chosen.validate()
         if _is_prompt(prompts):
-            return self._complete(self._ids(prompts), chosen)
+            return self._complete(self._ids(prompts), chosen, continues)
         ids = [self._ids(prompt) for prompt in prompts]
         loaded = self.loaded
         results = generate_batch(
-            loaded.model, self.tokenizer, ids, chosen, context=self.context, chunk=loaded.chunk
+            loaded.model,
+            self.tokenizer,
+            ids,
+            chosen,
+            context=self.context,
+            chunk=loaded.chunk,
+            continues=continues,
         )
         return [
             self._completion(prompt, chunks, timing, chosen)
             for prompt, (chunks, timing) in zip(ids, results, strict=True)
         ]
 
+    @overload
+    def chat(
+        self, messages: Sequence[Message], *, stream: Literal[False] = False, **arguments: Any
+    ) -> Completion: ...
+    @overload
+    def chat(self, messages: Sequence[Message], *, stream: Literal[True], **arguments: Any) -> Iterator[Chunk]: ...
     def chat(
         self,
         messages: Sequence[Message],
@@ -195,16 +221,21 @@ class LLM:
         chosen = self.chat_options(options, **overrides)
         chosen.validate()
         ids = self.chat_ids(messages, tools=tools, enable_thinking=enable_thinking, **(template_arguments or {}))
-        return self.stream(ids, chosen) if stream else self._complete(ids, chosen)
+        continues = bool((template_arguments or {}).get("continue_final_message"))
+        if stream:
+            return self.stream(ids, chosen, continues=continues)
+        return self._complete(ids, chosen, continues)
 
     # --- inside ---------------------------------------------------------------------------------
 
     def _ids(self, prompt: Prompt) -> list[int]:
         return self.tokenize(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
 
-    def _complete(self, ids: Sequence[int], options: GenerationOptions) -> Completion:
+    def _complete(self, ids: Sequence[int], options: GenerationOptions, continues: bool) -> Completion:
         timing = Timing()
-        chunks = list(stream_tokens(self.session(), self.tokenizer, ids, options, timing=timing))
+        chunks = list(
+            stream_tokens(self.session(), self.tokenizer, ids, options, continues=continues, timing=timing)
+        )
         return self._completion(ids, chunks, timing, options)
 
     def _completion(

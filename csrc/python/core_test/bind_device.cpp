@@ -130,9 +130,18 @@ void register_device(py::module_& m) {
       "sample_params",
       [](float temperature, float top_p, float min_p, float repetition, float presence, float frequency, int top_k,
          uint64_t seed, uint32_t step, int n_bias, int top_logprobs) {
-        const SampleParams p{temperature, top_p,  min_p, repetition, presence,
-                             frequency,   top_k,  static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32),
-                             step,        n_bias, top_logprobs};
+        const SampleParams p{temperature,
+                             top_p,
+                             min_p,
+                             repetition,
+                             presence,
+                             frequency,
+                             top_k,
+                             static_cast<uint32_t>(seed),
+                             static_cast<uint32_t>(seed >> 32),
+                             step,
+                             n_bias,
+                             top_logprobs};
         return py::array_t<uint8_t>(sizeof p, reinterpret_cast<const uint8_t*>(&p));
       },
       "The bytes of one SampleParams.", py::kw_only(), py::arg("temperature") = 0.0f, py::arg("top_p") = 1.0f,

@@ -16,8 +16,7 @@ Activation activation_from(const std::string& name) {
 }
 
 void register_values(py::module_& m) {
-  py::class_<Rope>(m, "Rope")
-      .def(py::init<Tensor, float>(), py::arg("inv_freq"), py::arg("attention_factor") = 1.0f);
+  py::class_<Rope>(m, "Rope").def(py::init<Tensor, float>(), py::arg("inv_freq"), py::arg("attention_factor") = 1.0f);
   py::class_<KvLayer>(m, "KvLayer")
       .def(py::init<Tensor, Tensor>(), py::arg("k"), py::arg("v"))
       .def_readonly("k", &KvLayer::k)
@@ -33,9 +32,8 @@ void register_values(py::module_& m) {
   py::class_<QkNorm>(m, "QkNorm")
       .def(py::init<Tensor, Tensor, float>(), py::arg("q") = Tensor{}, py::arg("k") = Tensor{}, py::arg("eps") = 0.0f);
   py::class_<LinearOut>(m, "LinearOut")
-      .def(py::init([](const Tensor& y, const Weight& weight, const Tensor& bias) {
-             return LinearOut{y, &weight, bias};
-           }),
+      .def(py::init(
+               [](const Tensor& y, const Weight& weight, const Tensor& bias) { return LinearOut{y, &weight, bias}; }),
            py::arg("y"), py::arg("weight"), py::arg("bias") = Tensor{}, py::keep_alive<1, 3>());
   py::class_<OpRecord>(m, "OpRecord")
       .def_readonly("name", &OpRecord::name)
@@ -84,9 +82,8 @@ void register_encoder(py::module_& m) {
       .def(
           "linear_gated",
           [](E& e, const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up, const std::string& act,
-             const Tensor& gate_bias, const Tensor& up_bias) {
-            e.linear_gated(y, x, gate, up, gate_bias, up_bias, activation_from(act));
-          },
+             const Tensor& gate_bias,
+             const Tensor& up_bias) { e.linear_gated(y, x, gate, up, gate_bias, up_bias, activation_from(act)); },
           py::arg("y"), py::arg("x"), py::arg("gate"), py::arg("up"), py::arg("act"), py::arg("gate_bias") = none,
           py::arg("up_bias") = none)
       .def("norm_add", &E::norm_add, py::arg("y"), py::arg("x"), py::arg("w"), py::arg("eps"))

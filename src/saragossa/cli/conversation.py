@@ -85,7 +85,9 @@ class Conversation:
         tokens, reason = 0, "interrupted"
         start = first = end = time.perf_counter()
         try:
-            for chunk in self.model.stream(ids[reused:], options, session=session, progress=progress):
+            for chunk in self.model.stream(
+                ids[reused:], options, session=session, continues=False, progress=progress
+            ):
                 end = time.perf_counter()
                 if chunk.token_id is not None:
                     tokens += 1

@@ -29,13 +29,14 @@ def run(args: argparse.Namespace) -> int:
 
     with loading.open_model(args) as model:
         ids = prompt_ids(model, prompt, args)
+        continues = args.raw or not isinstance(prompt, str)
         if args.json:
-            completion = model.generate(ids, options)
+            completion = model.generate(ids, options, continues=continues)
             print(json.dumps(as_json(completion, model), ensure_ascii=False, allow_nan=False))
             metrics = completion.metrics
         else:
             timing = Timing()
-            for chunk in model.stream(ids, options, timing=timing):
+            for chunk in model.stream(ids, options, continues=continues, timing=timing):
                 print(chunk.text, end="", flush=True)
             print()
             metrics = model.metrics(timing, len(ids))

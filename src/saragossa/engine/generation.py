@@ -36,13 +36,14 @@ class TextStream:
     options: GenerationOptions
     prompt: Sequence[int]
     limit: int  # tokens at most
+    continues: bool = True  # the text goes on from the prompt's; false: it begins anew, as a chat's answer does
     token_ids: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     _detokenizer: Detokenizer = field(init=False)
     _stops: StopStrings = field(init=False)
 
     def __post_init__(self) -> None:
-        self._detokenizer = Detokenizer(self.tokenizer, skip_special=True, context=self.prompt)
+        self._detokenizer = Detokenizer(self.tokenizer, skip_special=True, context=self.prompt if self.continues else ())
         self._stops = StopStrings(self.options.stop)
 
     def push(self, token: int, logprobs: TokenLogprobs | None = None) -> Chunk:
@@ -76,13 +77,17 @@ def stream_tokens(
     prompt: Sequence[int],
     options: GenerationOptions,
     *,
+    continues: bool = True,
     timing: Timing | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Chunk]:
-    """Prefill the prompt and yield a chunk a token. The generator may be closed at any point."""
+    """Prefill the prompt and yield a chunk a token. The generator may be closed at any point.
+
+    continues: the text goes on from the prompt's; false where it begins anew, as a chat's answer does.
+    """
     options.validate()
     limit = token_limit(session.length + len(prompt), session.context, options.max_tokens)
-    stream = TextStream(tokenizer, options, prompt, limit)
+    stream = TextStream(tokenizer, options, prompt, limit, continues)
     session.configure(options)
     timing = timing if timing is not None else Timing()
 

@@ -87,6 +87,7 @@ class ScriptedLLM:
         options: GenerationOptions,
         *,
         session: ScriptedSession | None = None,
+        continues: bool = True,
         timing: Any = None,
         progress: Any = None,
     ) -> Iterator[Chunk]:
@@ -110,7 +111,7 @@ class ScriptedLLM:
     def metrics(self, timing: Any, prompt_tokens: int) -> Metrics:
         return Metrics(self.load_seconds, 100.0, 50.0, 123_000_000, self.device_description)
 
-    def generate(self, ids: Sequence[int], options: GenerationOptions) -> Completion:
+    def generate(self, ids: Sequence[int], options: GenerationOptions, *, continues: bool = True) -> Completion:
         chunks = list(self.stream(ids, options))
         entries = [c.logprobs for c in chunks if c.logprobs is not None]
         return Completion(
