@@ -29,5 +29,7 @@ def run(args: argparse.Namespace) -> int:
         f"{size(report.nbytes)}, {report.bits_per_weight:.2f} bits a weight"
     )
     if report.skipped:
-        print(f"not quantised, as the group size does not divide their rows: {', '.join(report.skipped)}")
+        more = f" and {len(report.skipped) - 3} more" if len(report.skipped) > 3 else ""
+        names = ", ".join(report.skipped[:3]) + more
+        print(f"not quantised, as the group size does not divide their rows: {names}")
     return 0
