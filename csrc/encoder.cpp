@@ -46,6 +46,7 @@ std::vector<Tensor> tensors(const Parts&... parts) {
 
 void CommandEncoder::record(const char* name, std::vector<Tensor> reads, std::vector<Tensor> writes) {
   require(!submitted_, name, ": the encoder was submitted already");
+  if (records_.empty()) records_.reserve(512);  // a step of a small model
   OpRecord op{name, std::move(reads), std::move(writes), false};
   for (size_t i = since_barrier_; i < records_.size() && !op.barrier; ++i) op.barrier = conflict(records_[i], op);
   if (op.barrier) since_barrier_ = records_.size();
@@ -182,8 +183,7 @@ void CommandEncoder::linear_gated(const Tensor& y, const Tensor& x, const Weight
   check::linear("linear_gated", y, x, gate, gate_bias);
   check::linear("linear_gated", y, x, up, up_bias);
   if (!fused()) return CommandEncoder::do_linear_gated(y, x, gate, up, gate_bias, up_bias, act);
-  if (has_fused(FusedOp::linear_gated))
-    record("linear_gated", tensors(x, gate, up, gate_bias, up_bias), tensors(y));
+  if (has_fused(FusedOp::linear_gated)) record("linear_gated", tensors(x, gate, up, gate_bias, up_bias), tensors(y));
   do_linear_gated(y, x, gate, up, gate_bias, up_bias, act);
 }
 

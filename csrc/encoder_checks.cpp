@@ -6,13 +6,12 @@ namespace {
 void expect(const char* op, const char* what, const Tensor& t, DType dtype, const Shape& shape) {
   if (t.buffer && t.dtype == dtype && t.shape == shape) return;
   require(t.buffer != nullptr, op, ": no ", what);
-  fail(ErrorKind::internal, op, ": ", what, " is ", name_of(t.dtype), t.shape.str(), ", expected ", name_of(dtype),
-       shape.str());
+  fail(ErrorKind::internal, op, ": ", what, " is ", name_of(t.dtype), t.shape, ", expected ", name_of(dtype), shape);
 }
 
 void expect_f32(const char* op, const char* what, const Tensor& t, int rank) {
   require(t.buffer != nullptr, op, ": no ", what);
-  require(t.dtype == DType::f32 && t.shape.rank() == rank, op, ": ", what, " is ", name_of(t.dtype), t.shape.str(),
+  require(t.dtype == DType::f32 && t.shape.rank() == rank, op, ": ", what, " is ", name_of(t.dtype), t.shape,
           ", expected f32 with ", rank, " dimensions");
 }
 
@@ -28,8 +27,8 @@ void expect_kv(const char* op, const KvLayer& kv, int64_t kv_heads, int64_t head
           ": k and v of the cache differ or are missing");
   require(kv.k.dtype == DType::bf16 || kv.k.dtype == DType::f32, op, ": cache in ", name_of(kv.k.dtype),
           ", supported are bf16 and f32");
-  require(kv.k.shape[1] == kv_heads && kv.k.shape[3] == head_dim, op, ": cache ", kv.k.shape.str(), ", expected ",
-          kv_heads, " heads of ", head_dim);
+  require(kv.k.shape[1] == kv_heads && kv.k.shape[3] == head_dim, op, ": cache ", kv.k.shape, ", expected ", kv_heads,
+          " heads of ", head_dim);
 }
 
 }  // namespace
@@ -62,8 +61,8 @@ void rope(const Tensor& x, const Rope& rope, const Tensor& positions) {
   expect_f32("rope", "x", x, 3);
   expect("rope", "positions", positions, DType::i32, {x.shape[0]});
   expect_f32("rope", "inv_freq", rope.inv_freq, 1);
-  require(2 * rope.inv_freq.shape[0] <= x.shape[2], "rope: ", 2 * rope.inv_freq.shape[0], " rotated channels, heads have ",
-          x.shape[2]);
+  require(2 * rope.inv_freq.shape[0] <= x.shape[2], "rope: ", 2 * rope.inv_freq.shape[0],
+          " rotated channels, heads have ", x.shape[2]);
 }
 
 void kv_append(const KvLayer& kv, const Tensor& k, const Tensor& v, const Batch& batch) {
@@ -78,7 +77,8 @@ void attention(const Tensor& y, const Tensor& q, const KvLayer& kv, const Batch&
   expect("attention", "y", y, DType::f32, q.shape);
   require(kv.k && kv.k.shape.rank() == 4, "attention: no cache");
   expect_kv("attention", kv, kv.k.shape[1], q.shape[2]);
-  require(q.shape[1] % kv.k.shape[1] == 0, "attention: ", q.shape[1], " heads do not share ", kv.k.shape[1], " kv heads");
+  require(q.shape[1] % kv.k.shape[1] == 0, "attention: ", q.shape[1], " heads do not share ", kv.k.shape[1],
+          " kv heads");
   require(params.window >= 0 && params.softcap >= 0.0f, "attention: window or softcap below 0");
   expect_batch("attention", batch, q.shape[0]);
 }

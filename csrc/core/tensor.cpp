@@ -9,8 +9,8 @@ std::string Shape::str() const {
 }
 
 Tensor Tensor::slice(int64_t begin, int64_t count) const {
-  require(shape.rank() > 0 && begin >= 0 && count >= 0 && begin + count <= shape[0], "slice: rows ", begin, "+",
-          count, " of ", shape.str());
+  require(shape.rank() > 0 && begin >= 0 && count >= 0 && begin + count <= shape[0], "slice: rows ", begin, "+", count,
+          " of ", shape);
   Tensor out = *this;
   const int64_t row = shape[0] == 0 ? 0 : nbytes() / shape[0];
   out.offset += begin * row;
@@ -24,7 +24,7 @@ Tensor Tensor::slice(int64_t begin, int64_t count) const {
 }
 
 Tensor Tensor::reshape(Shape to) const {
-  require(to.numel() == numel(), "reshape: ", shape.str(), " to ", to.str());
+  require(to.numel() == numel(), "reshape: ", shape, " to ", to);
   Tensor out = *this;
   out.shape = to;
   return out;

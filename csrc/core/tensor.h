@@ -4,6 +4,7 @@
 #include <array>
 #include <initializer_list>
 #include <memory>
+#include <ostream>
 #include <string>
 
 #include "core/dtype.h"
@@ -37,6 +38,9 @@ class Shape {
   std::array<int64_t, 4> dims_{};
   int rank_ = 0;
 };
+
+/// For messages: `require(ok, ..., shape)` makes no text where all is well, `shape.str()` would.
+inline std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.str(); }
 
 struct Tensor {
   std::shared_ptr<Buffer> buffer;  // null: no tensor (an optional argument left out)

@@ -31,7 +31,8 @@ void find_runs(const AttentionCall& c, std::vector<AttentionWorkspace::Run>& run
   runs.clear();
   for (int64_t row = 0; row < c.rows; ++row) {
     check_row(c, row);
-    const bool joins = !runs.empty() && c.sequence[row] == c.sequence[row - 1] && c.positions[row] == c.positions[row - 1] + 1;
+    const bool joins =
+        !runs.empty() && c.sequence[row] == c.sequence[row - 1] && c.positions[row] == c.positions[row - 1] + 1;
     if (joins)
       ++runs.back().rows;
     else
@@ -124,8 +125,7 @@ void run_attention(const AttentionCall& c, const VectorKernels& kernels, ThreadP
       continue;
     }
     const int64_t tokens = tile_tokens(c);
-    for (int64_t r = 0; r < run.rows; r += tokens)
-      space.tiles.push_back({run.row + r, std::min(tokens, run.rows - r)});
+    for (int64_t r = 0; r < run.rows; r += tokens) space.tiles.push_back({run.row + r, std::min(tokens, run.rows - r)});
   }
   // The costly ones (many keys) first, so that the last task of a thread is short.
   std::stable_sort(space.tiles.begin(), space.tiles.end(),

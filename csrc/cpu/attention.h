@@ -35,9 +35,7 @@ struct AttentionCall {
 
   int64_t group() const { return heads / kv_heads; }
   /// First key that a query at `position` sees.
-  int64_t first_key(int64_t position) const {
-    return window > 0 && position >= window ? position - window + 1 : 0;
-  }
+  int64_t first_key(int64_t position) const { return window > 0 && position >= window ? position - window + 1 : 0; }
   /// Bytes of keys (base k) or values (base v) of one kv head from key `key` of `row`'s sequence on; they are
   /// contiguous up to the end of the block.
   const uint8_t* at(const uint8_t* base, int64_t row, int64_t kv_head, int64_t key) const {
@@ -46,9 +44,9 @@ struct AttentionCall {
   }
 };
 
-constexpr int64_t kSpanRows = 8;    // a run up to this goes by spans
-constexpr int64_t kTileKeys = 64;   // keys that a tile takes at a time, from a multiple of it
-constexpr int64_t kPadding = 32;    // floats: twice the widest vector
+constexpr int64_t kSpanRows = 8;   // a run up to this goes by spans
+constexpr int64_t kTileKeys = 64;  // keys that a tile takes at a time, from a multiple of it
+constexpr int64_t kPadding = 32;   // floats: twice the widest vector
 
 constexpr int64_t padded(int64_t n) { return (n + kPadding - 1) / kPadding * kPadding; }
 /// Floats of one head's partial: maximum, sum, then head_dim weighted values from kPadding on.
@@ -81,6 +79,7 @@ struct AttentionWorkspace {
   std::vector<std::vector<float>> work;  // per worker
 };
 
-void run_attention(const AttentionCall& call, const VectorKernels& kernels, ThreadPool& pool, AttentionWorkspace& space);
+void run_attention(const AttentionCall& call, const VectorKernels& kernels, ThreadPool& pool,
+                   AttentionWorkspace& space);
 
 }  // namespace saragossa::cpu

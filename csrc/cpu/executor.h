@@ -14,7 +14,10 @@ namespace saragossa::cpu {
 
 struct Executor {
   explicit Executor(const Switches& s)
-      : isa(select(s.isa)), pool(s.threads, s.spin_us), linear(isa, s.activations, pool), kernels(vector_kernels(isa)) {}
+      : isa(select(s.isa)),
+        pool(s.threads, s.spin_us),
+        linear(isa, s.activations, pool),
+        kernels(vector_kernels(isa)) {}
 
   /// fn(begin, end) over [0, n) rows of `row_work` floats: on the caller where that is little, else in chunks.
   template <class Fn>
@@ -22,8 +25,7 @@ struct Executor {
     constexpr int64_t kChunk = 16 * 1024;  // floats
     if (n * row_work <= 2 * kChunk) return fn(0, n);
     const int64_t chunk = std::max<int64_t>(1, kChunk / std::max<int64_t>(1, row_work));
-    pool.run((n + chunk - 1) / chunk,
-             [&](int64_t task, int) { fn(task * chunk, std::min(n, (task + 1) * chunk)); });
+    pool.run((n + chunk - 1) / chunk, [&](int64_t task, int) { fn(task * chunk, std::min(n, (task + 1) * chunk)); });
   }
 
   std::mutex mutex;  // held while a submission runs

@@ -217,7 +217,8 @@ struct Sampler {
   float first_bound(float inv_t, SampleCut cut) const {
     const int64_t b = std::max_element(space.block_max.begin(), space.block_max.end()) - space.block_max.begin();
     const int64_t first = b * kSampleBlock;
-    return kernels.draw(l, first, block_end(b) - first, inv_t, space.block_max.data(), cut, *row.params, -kInfinity).value;
+    return kernels.draw(l, first, block_end(b) - first, inv_t, space.block_max.data(), cut, *row.params, -kInfinity)
+        .value;
   }
 
   void logprobs(int32_t drawn) {

@@ -99,8 +99,8 @@ bool scan(const float* l, int64_t first, int64_t n, float* block_max) {
   return nan;
 }
 
-bool process(float* l, int64_t first, int64_t n, const uint32_t* mask, const uint32_t* counts,
-             const SamplePenalties& p, float* block_max) {
+bool process(float* l, int64_t first, int64_t n, const uint32_t* mask, const uint32_t* counts, const SamplePenalties& p,
+             float* block_max) {
   bool nan = false;
   for (int64_t i = first; i < first + n; ++i) {
     nan |= std::isnan(l[i]);
@@ -148,7 +148,13 @@ double sum_exp(const float* l, int64_t first, int64_t n, float max) {
 
 }  // namespace
 
-const VectorKernels kernels = {rms_norm, norm_add, add, act_mul, softcap, rotate, to_bf16,
+const VectorKernels kernels = {rms_norm,
+                               norm_add,
+                               add,
+                               act_mul,
+                               softcap,
+                               rotate,
+                               to_bf16,
                                {attention_row, nullptr, nullptr, nullptr},
                                {scan, process, mass, draw, sum_exp}};
 

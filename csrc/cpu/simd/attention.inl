@@ -52,8 +52,8 @@ inline void dots(float* scores, int64_t stride, const float* q, int64_t q_stride
 
 /// out[h][i..i + kVecs * W) += sum over n keys of p[h][j] v[j]; the last vector may be partial.
 template <bool kBf16, int kHeads, int kVecs>
-inline void weigh(float* out, int64_t out_stride, const float* p, int64_t p_stride, const uint8_t* v,
-                  int64_t row_bytes, int64_t n, int64_t i, int64_t rest) {
+inline void weigh(float* out, int64_t out_stride, const float* p, int64_t p_stride, const uint8_t* v, int64_t row_bytes,
+                  int64_t n, int64_t i, int64_t rest) {
   Vec acc[kHeads * kVecs];
   for (int h = 0; h < kHeads; ++h)
     for (int x = 0; x < kVecs; ++x) acc[h * kVecs + x] = load(out + h * out_stride + i + x * W);
@@ -184,8 +184,7 @@ inline void multiply(float* c, int64_t c_stride, const float* a, int64_t a_strid
                      const float* scale) {
   Vec acc[kRows][2];
   for (int r = 0; r < kRows; ++r)
-    for (int x = 0; x < 2; ++x)
-      acc[r][x] = kScale ? mul(load(c + r * c_stride + x * W), set1(scale[r])) : zero();
+    for (int x = 0; x < 2; ++x) acc[r][x] = kScale ? mul(load(c + r * c_stride + x * W), set1(scale[r])) : zero();
   for (int64_t k = 0; k < depth; ++k) {
     const Vec b0 = load(b + k * kPanel), b1 = load(b + k * kPanel + W);
     for (int r = 0; r < kRows; ++r) {
@@ -229,14 +228,14 @@ inline void pack_value(float* panels, const uint8_t* v, int64_t d, int64_t key) 
 
 /// What a tile works on; rows are tokens x heads of the group, padded to a multiple of kTileM.
 struct Tile {
-  float* q;        // [rows, d_stride], scaled
-  float* out;      // [rows, d_stride]
-  float* scores;   // [rows, kTileKeys]
-  float* top;      // [rows]
-  float* sum;      // [rows]
-  float* shrink;   // [rows]: what earlier sums are multiplied with
-  float* keys;     // [kTileKeys / kPanel, d, kPanel]
-  float* values;   // [d panels, kTileKeys, kPanel]
+  float* q;       // [rows, d_stride], scaled
+  float* out;     // [rows, d_stride]
+  float* scores;  // [rows, kTileKeys]
+  float* top;     // [rows]
+  float* sum;     // [rows]
+  float* shrink;  // [rows]: what earlier sums are multiplied with
+  float* keys;    // [kTileKeys / kPanel, d, kPanel]
+  float* values;  // [d panels, kTileKeys, kPanel]
   int64_t d_stride, rows;
 };
 

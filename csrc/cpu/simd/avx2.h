@@ -61,11 +61,17 @@ inline Int isub(Int a, Int b) { return _mm256_sub_epi32(a, b); }
 inline Int iand(Int a, Int b) { return _mm256_and_si256(a, b); }
 inline Int ixor(Int a, Int b) { return _mm256_xor_si256(a, b); }
 template <int n>
-inline Int shl(Int a) { return _mm256_slli_epi32(a, n); }
+inline Int shl(Int a) {
+  return _mm256_slli_epi32(a, n);
+}
 template <int n>
-inline Int shr(Int a) { return _mm256_srli_epi32(a, n); }
+inline Int shr(Int a) {
+  return _mm256_srli_epi32(a, n);
+}
 template <int n>
-inline Int sar(Int a) { return _mm256_srai_epi32(a, n); }
+inline Int sar(Int a) {
+  return _mm256_srai_epi32(a, n);
+}
 inline Mask ieq(Int a, Int b) { return _mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b)); }
 inline Mask igt(Int a, Int b) { return _mm256_castsi256_ps(_mm256_cmpgt_epi32(a, b)); }
 inline Int iselect(Mask m, Int yes, Int no) { return _mm256_blendv_epi8(no, yes, _mm256_castps_si256(m)); }

@@ -6,8 +6,7 @@ namespace {
 template <class Fn>
 inline void each_vector(int64_t n, Fn&& fn) {
   int64_t i = 0;
-  for (; i + W <= n; i += W)
-    fn([&](const float* p) { return load(p + i); }, [&](float* p, Vec v) { store(p + i, v); });
+  for (; i + W <= n; i += W) fn([&](const float* p) { return load(p + i); }, [&](float* p, Vec v) { store(p + i, v); });
   if (i < n)
     fn([&](const float* p) { return load_n(p + i, n - i); }, [&](float* p, Vec v) { store_n(p + i, v, n - i); });
 }
@@ -58,7 +57,8 @@ void act_mul(float* y, const float* gate, const float* up, int64_t n, Activation
   } else {  // 0.5 (1 + tanh t) = 1 / (1 + e^-2t)
     each_vector(n, [&](auto get, auto put) {
       const Vec x = get(gate);
-      const Vec t = mul(x, fma(mul(x, x), set1(2.0f * 0.7978845608028654f * 0.044715f), set1(2.0f * 0.7978845608028654f)));
+      const Vec t =
+          mul(x, fma(mul(x, x), set1(2.0f * 0.7978845608028654f * 0.044715f), set1(2.0f * 0.7978845608028654f)));
       put(y, mul(times_sigmoid(x, t), get(up)));
     });
   }

@@ -39,8 +39,8 @@ inline float process_one(float l, int64_t i, const uint32_t* mask, const uint32_
   return l;
 }
 
-bool process(float* l, int64_t first, int64_t n, const uint32_t* mask, const uint32_t* counts,
-             const SamplePenalties& p, float* block_max) {
+bool process(float* l, int64_t first, int64_t n, const uint32_t* mask, const uint32_t* counts, const SamplePenalties& p,
+             float* block_max) {
   Mask nan = no_lanes();
   bool nan_rest = false;
   int64_t i = first;

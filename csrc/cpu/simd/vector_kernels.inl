@@ -17,7 +17,13 @@ namespace saragossa::cpu::SARAGOSSA_ISA {
 #include "cpu/simd/sample.inl"
 // clang-format on
 
-const VectorKernels kernels = {rms_norm, norm_add, add_op, act_mul, softcap, rotate, to_bf16,
+const VectorKernels kernels = {rms_norm,
+                               norm_add,
+                               add_op,
+                               act_mul,
+                               softcap,
+                               rotate,
+                               to_bf16,
                                {nullptr, span, merge, tile},
                                {scan, process, mass, draw, sum_exp}};
 

@@ -1,0 +1,138 @@
+"""Every op refuses shapes and dtypes that do not fit, with the op, what was found and what is expected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from saragossa import _core_test as core
+from unit.ops.harness import Ops, ops_of
+
+
+def f32(o: Ops, *shape: int) -> Any:
+    return o.f32(np.zeros(shape))
+
+
+def i32(o: Ops, *shape: int) -> Any:
+    return o.i32(np.zeros(shape))
+
+
+def kv(o: Ops, heads: int = 2, d: int = 8, dtype: str = "f32") -> Any:
+    return core.KvLayer(*(o.device.zeros(dtype, [1, heads, 16, d]) for _ in range(2)))
+
+
+def batch(o: Ops, rows: int = 3) -> Any:
+    return core.Batch(
+        ids=i32(o, rows), positions=i32(o, rows), sequence=i32(o, rows), block_table=i32(o, 1, 1), max_keys=1
+    )
+
+
+def params(o: Ops, rows: int = 1) -> Any:
+    return o.device.zeros("u8", [rows, 48])
+
+
+A = core.AttentionParams
+BAD: dict[str, tuple[Callable[[Ops, Any], None], str]] = {
+    "embed ids": (
+        lambda o, e: e.embed(f32(o, 2, 8), o.dense(np.zeros((4, 8))), f32(o, 2)),
+        "embed: ids must be i32 [T]",
+    ),
+    "embed y": (
+        lambda o, e: e.embed(f32(o, 2, 7), o.dense(np.zeros((4, 8))), i32(o, 2)),
+        "embed: y is f32[2, 7], expected f32[2, 8]",
+    ),
+    "norm weight": (
+        lambda o, e: e.rms_norm(f32(o, 2, 8), f32(o, 2, 8), f32(o, 7), 1e-6),
+        "rms_norm: w is f32[7], expected f32[8]",
+    ),
+    "norm dtype": (
+        lambda o, e: e.rms_norm(i32(o, 2, 8), i32(o, 2, 8), f32(o, 8), 1e-6),
+        "rms_norm: inputs must be f32",
+    ),
+    "add": (lambda o, e: e.add(f32(o, 2), f32(o, 2), f32(o, 3)), "add: y is f32[2], expected f32[3]"),
+    "act_mul": (
+        lambda o, e: e.act_mul(f32(o, 2), f32(o, 3), f32(o, 2), "silu"),
+        "act_mul: y is f32[2], expected f32[3]",
+    ),
+    "linear x": (
+        lambda o, e: e.linear(f32(o, 1, 4), f32(o, 1, 7), o.dense(np.zeros((4, 8)))),
+        "linear: x is f32[1, 7], expected f32[1, 8]",
+    ),
+    "linear rank": (
+        lambda o, e: e.linear(f32(o, 4), f32(o, 8), o.dense(np.zeros((4, 8)))),
+        "linear: x is f32[8], expected f32 with 2 dimensions",
+    ),
+    "linear bias": (
+        lambda o, e: e.linear(f32(o, 1, 4), f32(o, 1, 8), o.dense(np.zeros((4, 8))), f32(o, 5)),
+        "linear: bias is f32[5], expected f32[4]",
+    ),
+    "missing": (lambda o, e: e.add(f32(o, 2), f32(o, 2), core.Tensor()), "add: inputs must be f32"),
+    "group": (lambda o, e: e.linear_group(f32(o, 1, 8), []), "linear_group: 0 outputs, 1 to 3 are supported"),
+    "rope": (
+        lambda o, e: e.rope(f32(o, 3, 2, 8), core.Rope(f32(o, 5)), i32(o, 3)),
+        "rope: 10 rotated channels, heads have 8",
+    ),
+    "rope positions": (
+        lambda o, e: e.rope(f32(o, 3, 2, 8), core.Rope(f32(o, 4)), i32(o, 2)),
+        "rope: positions is i32[2], expected i32[3]",
+    ),
+    "append heads": (
+        lambda o, e: e.kv_append(kv(o, heads=1), f32(o, 3, 2, 8), f32(o, 3, 2, 8), batch(o)),
+        "kv_append: cache [1, 1, 16, 8], expected 2 heads of 8",
+    ),
+    "append dtype": (
+        lambda o, e: e.kv_append(kv(o, dtype="f16"), f32(o, 3, 2, 8), f32(o, 3, 2, 8), batch(o)),
+        "kv_append: cache in f16, supported are bf16 and f32",
+    ),
+    "append rows": (
+        lambda o, e: e.kv_append(kv(o), f32(o, 3, 2, 8), f32(o, 3, 2, 8), batch(o, 2)),
+        "kv_append: batch.positions is i32[2], expected i32[3]",
+    ),
+    "attention heads": (
+        lambda o, e: e.attention(f32(o, 3, 3, 8), f32(o, 3, 3, 8), kv(o), batch(o), A()),
+        "attention: 3 heads do not share 2 kv heads",
+    ),
+    "attention window": (
+        lambda o, e: e.attention(f32(o, 3, 2, 8), f32(o, 3, 2, 8), kv(o), batch(o), A(window=-1)),
+        "attention: window or softcap below 0",
+    ),
+    "gather": (
+        lambda o, e: e.gather_rows(f32(o, 1, 8), f32(o, 3, 8), i32(o, 2)),
+        "gather_rows: y is f32[1, 8], expected f32[2, 8]",
+    ),
+    "softcap": (lambda o, e: e.softcap(f32(o, 3), 0.0), "softcap: cap 0, expected > 0"),
+    "sample params": (
+        lambda o, e: e.sample(f32(o, 2, 9), params(o), i32(o, 2)),
+        "sample: params is u8[1, 48], expected u8[2, 48]",
+    ),
+    "sample mask": (
+        lambda o, e: e.sample(f32(o, 1, 33), params(o), i32(o, 1), mask=o.u32(np.zeros((1, 1)))),
+        "sample: mask is u32[1, 1], expected u32[1, 2]",
+    ),
+    "sample counts": (
+        lambda o, e: e.sample(f32(o, 1, 9), params(o), i32(o, 1), counts=o.u32(np.zeros((1, 8)))),
+        "sample: counts is u32[1, 8], expected u32[1, 9]",
+    ),
+    "sample logprobs": (
+        lambda o, e: e.sample(
+            f32(o, 1, 9), params(o), i32(o, 1), logprobs=f32(o, 1, 3), logprob_ids=i32(o, 1, 2)
+        ),
+        "sample: logprob_ids is i32[1, 2], expected i32[1, 3]",
+    ),
+    "advance": (lambda o, e: e.advance(batch(o), i32(o, 2)), "advance: batch.ids is i32[3], expected i32[2]"),
+}
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("name", BAD)
+def test_refused(name: str, fused: bool) -> None:
+    ops = ops_of("auto", fused=fused)
+    call, text = BAD[name]
+    enc = ops.begin()
+    with pytest.raises(core.CoreError, match=re.escape(text)):
+        call(ops, enc)
+    assert enc.records() == []  # nothing of it was recorded

@@ -1,0 +1,40 @@
+"""Each op: the scalar reference against NumPy in float64, every instruction set against scalar."""
+
+from __future__ import annotations
+
+import pytest
+
+from unit.ops.cases import CASES, Case
+from unit.ops.harness import ALL_ISAS, FOREIGN, Array, error, ops_of, read
+
+
+def run(case: Case, isa: str, threads: int = 2) -> dict[str, Array]:
+    ops = ops_of(isa, threads=threads)
+    enc = ops.begin()
+    out = case.encode(ops, enc, case.inputs())
+    enc.submit().wait()
+    return read(out)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_scalar_against_numpy(case: Case) -> None:
+    got, want = run(case, "scalar"), case.reference(case.inputs())
+    assert got.keys() == want.keys()
+    for name in want:
+        assert error(got[name], want[name]) <= case.tolerance, name
+
+
+@pytest.mark.parametrize("isa", ALL_ISAS[1:])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_isa_against_scalar(case: Case, isa: str) -> None:
+    if isa in FOREIGN:
+        pytest.skip(FOREIGN[isa])
+    got, want = run(case, isa), run(case, "scalar")
+    for name in want:
+        assert error(got[name], want[name]) <= case.tolerance, name
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.op == "attention"], ids=str)
+def test_threads_do_not_change_a_bit(case: Case) -> None:
+    one, two = run(case, "auto", threads=1), run(case, "auto", threads=2)
+    assert one["y"].tobytes() == two["y"].tobytes()
