@@ -57,6 +57,8 @@ def chat(conversation: Conversation, name: str, reader: Reader | None = None) ->
                 answer(conversation, question)
         except Leave:
             return
+        except KeyboardInterrupt:  # between two steps of a turn
+            print()
         except SaragossaError as error:
             print(f"saragossa: error: {error}", file=sys.stderr)
 

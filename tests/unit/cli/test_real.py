@@ -175,6 +175,11 @@ def test_bench(cli: Any) -> None:
     ]
 
 
+def heed_ctrl_c() -> None:
+    """In a child: a shell's background jobs ignore SIGINT, and pass that on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def endless(folder: Path) -> list[str]:
     """A command that would generate for a long time."""
     edit_config(folder, max_position_embeddings=200_000)
@@ -184,7 +189,7 @@ def endless(folder: Path) -> list[str]:
 
 def test_ctrl_c_stops_within_a_token(copy: Path) -> None:
     with subprocess.Popen(
-        endless(copy), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        endless(copy), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -197,36 +202,49 @@ def test_ctrl_c_stops_within_a_token(copy: Path) -> None:
         assert process.stderr.read() == "\n"
 
 
+READY = "\x1b[?2004h"  # the line editor is there: before it, what is typed may be lost
+
+
 class Screen:
-    """A program in a terminal."""
+    """A program in a terminal. Every wait looks at what came after the last one found."""
 
     def __init__(self, command: list[str], home: Path) -> None:
         self.text = ""
         environment = {**os.environ, "TERM": "xterm", "SARAGOSSA_STATE_DIR": str(home), "COLUMNS": "100"}
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            heed_ctrl_c()
             os.execvpe(command[0], command, environment)
 
-    def wait_for(self, text: str, count: int = 1) -> None:
-        end = time.monotonic() + 60
-        while self.text.count(text) < count:
-            ready, _, _ = select.select([self.fd], [], [], max(0.0, end - time.monotonic()))
-            assert ready, f"no {text!r} in {self.text!r}"
+    def read(self, end: float) -> str:
+        """What comes next; empty where the program is gone. Kills a program that says nothing until `end`."""
+        ready, _, _ = select.select([self.fd], [], [], max(0.0, end - time.monotonic()))
+        if not ready:
+            os.kill(self.pid, signal.SIGKILL)
+            raise AssertionError(f"nothing more came after {self.text!r}")
+        try:
             piece = os.read(self.fd, 4096).decode(errors="replace")
-            for _ in range(piece.count("\x1b[6n")):  # where is the cursor?
-                self.type("\x1b[1;1R")
+        except OSError:  # Linux says EIO where the other end is closed
+            return ""
+        for _ in range(piece.count("\x1b[6n")):  # where is the cursor?
+            self.type("\x1b[1;1R")
+        return piece
+
+    def wait_for(self, text: str) -> None:
+        end = time.monotonic() + 60
+        while text not in self.text:
+            piece = self.read(end)
+            assert piece, f"it ended without {text!r}: {self.text!r}"
             self.text += piece
+        self.text = self.text.partition(text)[2]
 
     def type(self, text: str) -> None:
         os.write(self.fd, text.encode())
 
     def exit_code(self) -> int:
-        while True:  # drain, else the program may wait for us
-            try:
-                if not os.read(self.fd, 4096):
-                    break
-            except OSError:
-                break
+        end = time.monotonic() + 60
+        while self.read(end):
+            pass
         os.close(self.fd)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
@@ -236,19 +254,24 @@ def test_chat_in_a_terminal(copy: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "saragossa", "run", str(copy), "--ignore-eos", "--max-tokens", "5"]
     screen = Screen(command, tmp_path / "state")
     screen.wait_for("/help lists the commands")
-    screen.wait_for("\x1b[?2004h")  # the line editor is there
+    for typed, expected in (
+        ("ab\r", " tok/s"),
+        ("\x03", "(Ctrl-D leaves)"),
+        ("/set max_tokens 190000\r", "frequency_penalty"),
+    ):
+        screen.wait_for(READY)
+        screen.type(typed)
+        screen.wait_for(expected)
+    screen.wait_for(READY)
     screen.type("ab\r")
-    screen.wait_for(" tok/s")
-    screen.type("\x03")
-    screen.wait_for("(Ctrl-D leaves)")
-    screen.type("/set max_tokens 190000\r")
-    screen.wait_for("frequency_penalty")
-    screen.type("ab\r")
+    screen.wait_for("\x1b[?2004l")  # the line editor is gone
     time.sleep(0.5)  # it answers, and would for minutes
     screen.type("\x03")
     screen.wait_for(", stopped]")
+    screen.wait_for(READY)
     screen.type("/stats\r")
     screen.wait_for("loaded in")
+    screen.wait_for(READY)
     screen.type("\x04")
     assert screen.exit_code() == 0
     assert "+ab" in (tmp_path / "state" / "history").read_text()
