@@ -105,7 +105,8 @@ def draw(name: str, report: Report, path: Path) -> None:
     ):
         rows = [row for row in report.rows if row.kind == kind]
         panel.plot([getattr(row, x) for row in rows], [row.tok_s for row in rows], marker="o")
-        panel.set(title=kind, xlabel=label, ylabel="tok/s", ylim=(0, None))
+        panel.set(title=kind, xlabel=label, ylabel="tok/s")
+        panel.set_ylim(0, 1.1 * max((row.tok_s for row in rows), default=1.0))
         panel.grid(alpha=0.3)
     figure.suptitle(f"{name} on {report.device}")
     figure.tight_layout()
