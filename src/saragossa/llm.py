@@ -159,7 +159,12 @@ class LLM:
 
     @overload
     def generate(
-        self, prompts: Prompt, options: GenerationOptions | None = None, *, continues: bool = True, **overrides: Any
+        self,
+        prompts: Prompt,
+        options: GenerationOptions | None = None,
+        *,
+        continues: bool = True,
+        **overrides: Any,
     ) -> Completion: ...
     @overload
     def generate(
@@ -171,7 +176,12 @@ class LLM:
         **overrides: Any,
     ) -> list[Completion]: ...
     def generate(
-        self, prompts: Any, options: GenerationOptions | None = None, *, continues: bool = True, **overrides: Any
+        self,
+        prompts: Any,
+        options: GenerationOptions | None = None,
+        *,
+        continues: bool = True,
+        **overrides: Any,
     ) -> Completion | list[Completion]:
         """Complete a prompt (a string or token ids), or each of a list of them, decoded together.
 
@@ -202,7 +212,9 @@ class LLM:
         self, messages: Sequence[Message], *, stream: Literal[False] = False, **arguments: Any
     ) -> Completion: ...
     @overload
-    def chat(self, messages: Sequence[Message], *, stream: Literal[True], **arguments: Any) -> Iterator[Chunk]: ...
+    def chat(
+        self, messages: Sequence[Message], *, stream: Literal[True], **arguments: Any
+    ) -> Iterator[Chunk]: ...
     def chat(
         self,
         messages: Sequence[Message],
@@ -220,7 +232,9 @@ class LLM:
         """
         chosen = self.chat_options(options, **overrides)
         chosen.validate()
-        ids = self.chat_ids(messages, tools=tools, enable_thinking=enable_thinking, **(template_arguments or {}))
+        ids = self.chat_ids(
+            messages, tools=tools, enable_thinking=enable_thinking, **(template_arguments or {})
+        )
         continues = bool((template_arguments or {}).get("continue_final_message"))
         if stream:
             return self.stream(ids, chosen, continues=continues)

@@ -1,4 +1,4 @@
-"""Whole models against logits of the reference implementation (tests/golden/README.md tells how they were made).
+"""Whole models against logits of the reference implementation; tests/golden/make_checkpoints.py made them.
 
 Tolerances: the exact path differs from the reference by the order of float32 sums only. The default path
 also rounds activations (15 bits) and the cache (bf16).
@@ -99,13 +99,17 @@ def test_hidden_states_tell_the_first_wrong_layer(name: str) -> None:
     for layer in range(layers):
         want = z["hidden_first8"][layer + 1]
         assert np.allclose(hidden[layer, :8], want, atol=1e-4, rtol=1e-4), f"layer {layer}"
-        assert np.isclose(np.linalg.norm(hidden[layer]), z["hidden_norm"][layer + 1], rtol=1e-4), f"layer {layer}"
+        assert np.isclose(np.linalg.norm(hidden[layer]), z["hidden_norm"][layer + 1], rtol=1e-4), (
+            f"layer {layer}"
+        )
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("fused", ["on", "off"])
 @pytest.mark.parametrize("name", ["llama-q4g64", "qwen3-q6g64", "gemma3_text-q8g32", "qwen2", "mistral"])
-def test_switches_keep_the_greedy_ids(name: str, isa: str, fused: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_switches_keep_the_greedy_ids(
+    name: str, isa: str, fused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SARAGOSSA_ISA", isa)
     monkeypatch.setenv("SARAGOSSA_FUSED", fused)
     z = golden(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,7 @@ def test_continue_equals_fresh(
     fresh = core.logits(0, PROMPT)[-1]
     core.rewind(0, rewind - 1)
     bounds = sorted({rewind - 1, *[c for c in cuts if c >= rewind], 39})
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in pairwise(bounds):
         core.prefill(0, PROMPT[start:stop], False)
     again = core.logits(0, PROMPT[39:])[-1]
     assert np.abs(again - fresh).max() < 1e-5
@@ -69,7 +70,7 @@ def test_seed_repeats_and_matters(llm: saragossa.LLM) -> None:
         tuple(llm.generate(PROMPT, max_tokens=24, temperature=1.0, seed=seed, ignore_eos=True).token_ids)
         for seed in (1, 1, 2, 2, 3, 3)
     ]
-    assert texts[0] == texts[1] and texts[2] == texts[3] and texts[4] == texts[5]
+    assert texts[0::2] == texts[1::2]
     assert len(set(texts)) > 1
 
 

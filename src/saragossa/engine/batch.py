@@ -35,7 +35,16 @@ def generate_batch(
     out: list[tuple[list[Chunk], Timing]] = []
     for at in range(0, len(prompts), ROWS):
         group = slice(at, at + ROWS)
-        out += _run_group(model, tokenizer, prompts[group], limits[group], options, context=context, chunk=chunk, continues=continues)
+        out += _run_group(
+            model,
+            tokenizer,
+            prompts[group],
+            limits[group],
+            options,
+            context=context,
+            chunk=chunk,
+            continues=continues,
+        )
     return out
 
 
@@ -51,7 +60,9 @@ def _run_group(
     continues: bool = True,
 ) -> list[tuple[list[Chunk], Timing]]:
     core = _core.Session(model, len(prompts), context)
-    streams = [TextStream(tokenizer, options, p, limit, continues) for p, limit in zip(prompts, limits, strict=True)]
+    streams = [
+        TextStream(tokenizer, options, p, limit, continues) for p, limit in zip(prompts, limits, strict=True)
+    ]
     results: list[tuple[list[Chunk], Timing]] = [([], Timing()) for _ in prompts]
 
     def take(row: int) -> None:

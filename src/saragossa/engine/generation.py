@@ -36,14 +36,18 @@ class TextStream:
     options: GenerationOptions
     prompt: Sequence[int]
     limit: int  # tokens at most
-    continues: bool = True  # the text goes on from the prompt's; false: it begins anew, as a chat's answer does
+    continues: bool = (
+        True  # the text goes on from the prompt's; false: it begins anew, as a chat's answer does
+    )
     token_ids: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     _detokenizer: Detokenizer = field(init=False)
     _stops: StopStrings = field(init=False)
 
     def __post_init__(self) -> None:
-        self._detokenizer = Detokenizer(self.tokenizer, skip_special=True, context=self.prompt if self.continues else ())
+        self._detokenizer = Detokenizer(
+            self.tokenizer, skip_special=True, context=self.prompt if self.continues else ()
+        )
         self._stops = StopStrings(self.options.stop)
 
     def push(self, token: int, logprobs: TokenLogprobs | None = None) -> Chunk:

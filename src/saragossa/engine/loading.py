@@ -28,7 +28,9 @@ class Loaded:
     chunk: int
 
 
-def open_device(name: str, *, threads: int | None = None, exact: bool | None = None) -> tuple[_core.Device, dict[str, object]]:
+def open_device(
+    name: str, *, threads: int | None = None, exact: bool | None = None
+) -> tuple[_core.Device, dict[str, object]]:
     """A device with the switches of the environment, and all the switches' values.
 
     exact: float32 activations and a float32 cache.
@@ -59,7 +61,9 @@ def load(
     spec = load_spec(folder)
     limit = spec.decoder.max_context
     if context is not None and (isinstance(context, bool) or not 1 <= context <= limit):
-        raise ParameterError("context", f"context: found {context!r}, accepted is 1 to {limit}, the model's own")
+        raise ParameterError(
+            "context", f"context: found {context!r}, accepted is 1 to {limit}, the model's own"
+        )
     context = context or limit
     tensors = bind(spec, SafetensorsIndex.open(folder))
     blocks = -(-context // BLOCK_TOKENS) * CACHE_SEQUENCES

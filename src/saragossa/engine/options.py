@@ -62,12 +62,16 @@ class GenerationOptions:
         if self.top_logprobs is not None:
             _integer("top_logprobs", self.top_logprobs, 0, MAX_TOP_LOGPROBS)
         if not isinstance(self.ignore_eos, bool):
-            raise ParameterError("ignore_eos", f"ignore_eos: found {self.ignore_eos!r}, accepted is True or False")
+            raise ParameterError(
+                "ignore_eos", f"ignore_eos: found {self.ignore_eos!r}, accepted is True or False"
+            )
         self._validate_bias()
 
     def _validate_bias(self) -> None:
         if not isinstance(self.logit_bias, Mapping):
-            raise ParameterError("logit_bias", f"logit_bias: found {self.logit_bias!r}, accepted is a mapping")
+            raise ParameterError(
+                "logit_bias", f"logit_bias: found {self.logit_bias!r}, accepted is a mapping"
+            )
         if len(self.logit_bias) > MAX_LOGIT_BIAS:
             raise ParameterError(
                 "logit_bias", f"logit_bias: {len(self.logit_bias)} entries, accepted are {MAX_LOGIT_BIAS}"
@@ -81,7 +85,9 @@ class GenerationOptions:
         known = {f.name for f in fields(self)}
         for name in overrides:
             if name not in known:
-                raise ParameterError(name, f"unknown option '{name}'", cure=f"known are {', '.join(sorted(known))}")
+                raise ParameterError(
+                    name, f"unknown option '{name}'", cure=f"known are {', '.join(sorted(known))}"
+                )
         return replace(self, **overrides)
 
     @classmethod

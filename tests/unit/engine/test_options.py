@@ -24,7 +24,10 @@ REFUSED: list[tuple[str, Any]] = [
     *[("max_tokens", v) for v in (0, -1, 1.5, 1e30, True)],
     *[("seed", v) for v in (1.5, 2**64, "1")],
     *[("top_logprobs", v) for v in (-1, 21, "yes", True)],
-    *[("logit_bias", v) for v in ({1: NAN}, {1: 101}, {-1: 0.5}, {"a": 1.0}, [1], {i: 0.0 for i in range(1025)})],
+    *[
+        ("logit_bias", v)
+        for v in ({1: NAN}, {1: 101}, {-1: 0.5}, {"a": 1.0}, [1], dict.fromkeys(range(1025), 0.0))
+    ],
     ("ignore_eos", "yes"),
 ]
 
@@ -51,7 +54,7 @@ def test_bounds_are_inclusive(options: dict[str, Any]) -> None:
 
 
 def test_unknown_override_lists_the_known_ones() -> None:
-    with pytest.raises(ParameterError, match="temprature.*temperature"):
+    with pytest.raises(ParameterError, match=r"temprature.*temperature"):
         GenerationOptions().with_overrides({"temprature": 1.0})
 
 
