@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
 from itertools import pairwise
 from pathlib import Path
 
@@ -135,8 +137,6 @@ def test_empty_prompt_is_refused(llm: saragossa.LLM) -> None:
 
 
 def test_nan_weights_end_the_request(tmp_path: Path) -> None:
-    import shutil
-
     folder = tmp_path / "nan"
     shutil.copytree(GOLDEN / "qwen3", folder)
     from saragossa.weights.safetensors import SafetensorsIndex
@@ -175,11 +175,36 @@ def test_metal_is_a_clear_error_here() -> None:
 
 
 def test_truncated_weights_are_named(tmp_path: Path) -> None:
-    import shutil
-
     folder = tmp_path / "cut"
     shutil.copytree(GOLDEN / "qwen3", folder)
     data = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(data[:-100])
     with pytest.raises(WeightsError, match=r"model\.safetensors"):
         load(folder, device="cpu")
+
+
+def test_ctrl_c_ends_a_long_prefill_and_the_session_stands_where_it_stood(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SARAGOSSA_ISA", "scalar")
+    monkeypatch.setenv("SARAGOSSA_PREFILL_CHUNK", "4000")
+    slow = saragossa.LLM(GOLDEN / "llama-q8g32", device="cpu", threads=1)
+    session = slow.session()
+    session.prefill(PROMPT)
+    want = slow.generate(PROMPT, max_tokens=3, ignore_eos=True).token_ids
+
+    def interrupt(signum: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyboardInterrupt):
+            session.prefill(PROMPT * 50)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert session.length == len(PROMPT)
+    session.rewind(0)
+    session.prefill(PROMPT)
+    assert [session.step() for _ in range(3)] == want
