@@ -50,7 +50,7 @@ class Settings(BaseSettings):
 
 
 def load() -> Settings:
-    """Read the environment. Raises UsageError that names the variable, what was found and what is accepted."""
+    """Read the environment. Raises UsageError naming the variable, what was found, what is accepted."""
     try:
         return Settings()
     except ValidationError as error:

@@ -14,7 +14,7 @@ def locate(
     allow_download: bool = True,
     progress: bool = False,
 ) -> Path:
-    """The folder of a model, fetched when it is missing and `allow_download`. Raises HubError or ModelError."""
+    """The folder of a model, fetched where it is missing if allowed. Raises HubError or ModelError."""
     if path_or_repo == DEMO:
         from saragossa.errors import HubError
         from saragossa.weights.demo import demo_folder, demo_model

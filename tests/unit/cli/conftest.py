@@ -111,7 +111,9 @@ class ScriptedLLM:
     def metrics(self, timing: Any, prompt_tokens: int) -> Metrics:
         return Metrics(self.load_seconds, 100.0, 50.0, 123_000_000, self.device_description)
 
-    def generate(self, ids: Sequence[int], options: GenerationOptions, *, continues: bool = True) -> Completion:
+    def generate(
+        self, ids: Sequence[int], options: GenerationOptions, *, continues: bool = True
+    ) -> Completion:
         chunks = list(self.stream(ids, options))
         entries = [c.logprobs for c in chunks if c.logprobs is not None]
         return Completion(
