@@ -117,7 +117,7 @@ struct Sampler {
   /// Cut behind the k-th candidate, which leaves the k first in the list.
   SampleCut keep_first(int64_t k) {
     auto& list = space.candidates;
-    if (k >= static_cast<int64_t>(list.size())) return kKeepAll;
+    if (k > static_cast<int64_t>(list.size())) return kKeepAll;
     std::nth_element(list.begin(), list.begin() + (k - 1), list.end(), before);
     list.resize(static_cast<size_t>(k));
     return {list.back().l, list.back().id};

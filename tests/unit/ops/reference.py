@@ -93,3 +93,29 @@ def kept(z: Array, *, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) ->
     if min_p > 0:
         order = order[np.exp(z[order] - z.max()) >= min_p]
     return set(order.tolist())
+
+
+def philox(counter: Array, key: tuple[int, int]) -> Array:
+    """Philox4x32-10 of counters [n, 4]: words [n, 4] (Salmon et al., 2011)."""
+    c = [counter[:, i].astype(np.uint64) for i in range(4)]
+    k0, k1, low = key[0], key[1], np.uint64(0xFFFFFFFF)
+    for _ in range(10):
+        a, b = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
+        c = [
+            (b >> np.uint64(32)) ^ c[1] ^ np.uint64(k0),
+            b & low,
+            (a >> np.uint64(32)) ^ c[3] ^ np.uint64(k1),
+            a & low,
+        ]
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return np.stack(c, -1)
+
+
+def gumbel(vocab: int, seed: int, step: int) -> Array:
+    """The noise of each token."""
+    n = (vocab + 3) // 4
+    counter = np.zeros((n, 4), np.uint64)
+    counter[:, 0], counter[:, 1] = np.arange(n), step
+    words = philox(counter, (seed & 0xFFFFFFFF, seed >> 32)).reshape(-1)[:vocab].astype(np.float64)
+    v = np.minimum(words * 2.0**-32 + 2.0**-33, 1 - 2.0**-24)
+    return -np.log(-np.log1p(-v))
