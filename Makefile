@@ -28,6 +28,7 @@ demo: build
 	grep -q Paris $$answer || { echo "make demo: the answer does not hold the word Paris" >&2; exit 1; }
 
 build: .venv/.build
+	@echo "building the core (minutes the first time, seconds afterwards)"
 	@CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(PIP) install --no-build-isolation --editable . \
 	  --config-settings=build-dir=build/dev \
 	  --config-settings=cmake.define.SARAGOSSA_WERROR=$(WERROR) \

@@ -106,7 +106,8 @@ class Conversation:
         if self._session is None:
             self._session = self.model.session()
         held = self._ids[: self._session.length]
-        pairs = enumerate(zip(held, ids[:-1], strict=False))  # one token at least is left to run
+        pairs = enumerate(zip(held, ids, strict=False))
+        # One token at least is left to run.
         reused = next((i for i, (old, new) in pairs if old != new), min(len(held), len(ids) - 1))
         self._session.rewind(reused)
         self._ids = list(ids)
