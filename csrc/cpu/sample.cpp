@@ -98,7 +98,7 @@ struct Sampler {
     for (int64_t b = 0; b < blocks; ++b) {
       if (!(space.block_max[static_cast<size_t>(b)] >= floor)) continue;
       for (int64_t i = b * kSampleBlock; i < block_end(b); ++i)
-        if (values[i] >= floor) space.candidates.push_back({values[i], static_cast<int32_t>(i)});
+        if (values[i] >= floor) space.candidates.push_back({values[i], static_cast<int32_t>(i), 0});
     }
   }
 
@@ -123,18 +123,20 @@ struct Sampler {
     return {list.back().l, list.back().id};
   }
 
-  uint64_t total_mass(float inv_t, float z_max, SampleCut cut) {
-    space.masses.assign(static_cast<size_t>(chunks_of(vocab())), 0);
-    over_chunks(pool, vocab(), [&](int64_t chunk, int64_t first, int64_t n) {
-      space.masses[static_cast<size_t>(chunk)] = kernels.mass(l, first, n, inv_t, z_max, cut);
-    });
+  /// Fills in the masses of the candidates; their sum.
+  uint64_t weigh(float inv_t, float z_max) {
+    auto& list = space.candidates;
+    space.gathered.resize(list.size());
+    space.masses.resize(list.size());
+    for (size_t i = 0; i < list.size(); ++i) space.gathered[i] = list[i].l;
+    kernels.masses(space.gathered.data(), static_cast<int64_t>(list.size()), inv_t, z_max, space.masses.data());
     uint64_t sum = 0;
-    for (const uint64_t m : space.masses) sum += m;
+    for (size_t i = 0; i < list.size(); ++i) sum += list[i].mass = space.masses[i];
     return sum;
   }
 
   /// The shortest head of the candidates with `target` of mass: a quickselect by mass. The list must hold it.
-  SampleCut keep_mass(uint64_t target, float inv_t, float z_max) {
+  SampleCut keep_mass(uint64_t target) {
     auto& list = space.candidates;
     auto begin = list.begin(), end = list.end();  // the cut is in here; `target` is what is missing before begin
     while (end - begin > 1) {
@@ -144,22 +146,20 @@ struct Sampler {
       if (before(c, b)) b = before(c, a) ? a : c;
       const auto middle = std::partition(begin, end, [&](const SampleCandidate& x) { return !before(b, x); });
       uint64_t head = 0;  // mass up to the pivot, itself included
-      for (auto it = begin; it != middle; ++it) head += mass_of(it->l * inv_t, z_max);
-      if (head >= target) {
-        if (middle == end) {  // the pivot is the last: does the list without it do?
-          const auto last = std::find_if(begin, end, [&](const SampleCandidate& x) { return x.id == b.id; });
-          if (head - mass_of(b.l * inv_t, z_max) < target) return {b.l, b.id};
-          std::iter_swap(last, end - 1);
-          --end;
-        } else {
-          end = middle;
-        }
-      } else {
+      for (auto it = begin; it != middle; ++it) head += it->mass;
+      if (head < target) {
         target -= head;
         begin = middle;
+      } else if (middle != end) {
+        end = middle;
+      } else if (head - b.mass < target) {  // the pivot is the last, and needed
+        return {b.l, b.id};
+      } else {
+        std::iter_swap(std::find_if(begin, end, [&](const SampleCandidate& x) { return x.id == b.id; }), end - 1);
+        --end;
       }
     }
-    return begin == end ? SampleCut{list.back().l, list.back().id} : SampleCut{begin->l, begin->id};
+    return {begin->l, begin->id};
   }
 
   /// top-k, top-p and min-p as one cut.
@@ -172,7 +172,7 @@ struct Sampler {
       collect_top(l, p.top_k);
       cut = keep_first(p.top_k);
     }
-    if (p.top_p < 1.0f) cut = top_p(inv_t, l_max, cut, by_k);
+    if (p.top_p < 1.0f) cut = top_p(inv_t, l_max, by_k);
     if (p.min_p > 0.0f) {
       const float log_min = log_positive(std::max(p.min_p, std::numeric_limits<float>::min()));
       const float floor = std::min((z_max + log_min) * p.temperature, l_max);
@@ -181,23 +181,43 @@ struct Sampler {
     return cut;
   }
 
-  SampleCut top_p(float inv_t, float l_max, SampleCut cut, bool collected) {
+  SampleCut top_p(float inv_t, float l_max, bool collected) {
     const float z_max = l_max * inv_t;
     const auto p32 = static_cast<uint64_t>(static_cast<double>(row.params->top_p) * 0x1p32);
     const auto share = [&](uint64_t total) { return ((total >> 32) * p32) + (((total & 0xffffffffu) * p32) >> 32); };
-    const auto listed = [&] {
-      uint64_t sum = 0;
-      for (const SampleCandidate& c : space.candidates) sum += mass_of(c.l * inv_t, z_max);
-      return sum;
-    };
-    if (collected) return keep_mass(share(listed()), inv_t, z_max);
-    const uint64_t target = share(total_mass(inv_t, z_max, cut));
-    // Widen the list until it has the mass: most distributions have it within a few nats.
-    for (float depth = 4.0f; depth < 32.0f; depth += 4.0f) {
-      collect(l, std::min((z_max - depth) * row.params->temperature, l_max));
-      if (listed() >= target) return keep_mass(target, inv_t, z_max);
+    if (collected) {
+      const uint64_t total = weigh(inv_t, z_max);
+      return keep_mass(share(total));
     }
-    return cut;  // rounding only: everything that has a mass
+    const int64_t chunks = chunks_of(vocab());
+    space.buckets.assign(static_cast<size_t>(chunks * kMassBuckets), 0);
+    over_chunks(pool, vocab(), [&](int64_t chunk, int64_t first, int64_t n) {
+      kernels.histogram(l, first, n, inv_t, z_max, space.block_max.data(), &space.buckets[chunk * kMassBuckets]);
+    });
+    uint64_t* buckets = space.buckets.data();
+    uint64_t total = 0;
+    for (int b = 0; b < kMassBuckets; ++b) {
+      for (int64_t c = 1; c < chunks; ++c) buckets[b] += buckets[c * kMassBuckets + b];
+      total += buckets[b];
+    }
+    const uint64_t target = share(total);
+    int bucket = 0;
+    uint64_t head = buckets[0];
+    while (head < target) head += buckets[++bucket];
+    collect_bucket(inv_t, z_max, bucket);
+    weigh(inv_t, z_max);
+    const uint64_t earlier = head - buckets[bucket];
+    return keep_mass(target > earlier ? target - earlier : 0);
+  }
+
+  void collect_bucket(float inv_t, float z_max, int bucket) {
+    space.candidates.clear();
+    const auto at = [&](float x) { return sample_bucket(x * inv_t, z_max); };
+    for (int64_t b = 0; b < blocks; ++b) {
+      if (at(space.block_max[static_cast<size_t>(b)]) > bucket) continue;
+      for (int64_t i = b * kSampleBlock; i < block_end(b); ++i)
+        if (at(l[i]) == bucket) space.candidates.push_back({l[i], static_cast<int32_t>(i), 0});
+    }
   }
 
   int32_t draw(float inv_t, SampleCut cut) {

@@ -13,6 +13,7 @@
 //   g     -log(e): Gumbel, at most kGumbelMax
 //   id    the largest z + g, the lowest id on a tie
 //   mass  uint32(rint(exp(z - zmax) * 2^30)): sums of it in 64 bits do not depend on their order
+//   bucket  int((zmax - z) * 8): never falls where l does not rise, so top-p looks into one of them only
 //
 // top-k keeps the k largest l (the lower id on a tie). top-p orders what is left by l, then id, and keeps the
 // shortest head whose mass is at least (total * uint32(top_p * 2^32)) >> 32, one token at least. min-p keeps
@@ -32,6 +33,9 @@ namespace saragossa::cpu {
 constexpr int64_t kSampleBlock = 64;    // tokens that share a maximum
 constexpr int64_t kSampleChunk = 8192;  // tokens of one task; a multiple of kSampleBlock
 constexpr float kGumbelMax = 23.0f;     // above the largest g that the formula gives, 22.9
+
+constexpr int kMassBuckets = 192;  // of 1/8 each; what lies deeper has no mass
+constexpr float kBucketsPerUnit = 8.0f;
 
 /// What filters leave: z > value, or z == value and id <= this id. In terms of l, before the temperature.
 struct SampleCut {
@@ -55,8 +59,11 @@ struct SampleKernels {
   /// Mask and penalties in place (mask, counts may be null), then as scan; a NaN counts where masked, too.
   bool (*process)(float* l, int64_t first, int64_t n, const uint32_t* mask, const uint32_t* counts,
                   const SamplePenalties& penalties, float* block_max);
-  /// Sum of mass over what the cut keeps.
-  uint64_t (*mass)(const float* l, int64_t first, int64_t n, float inv_t, float z_max, SampleCut cut);
+  /// out[i] = mass of l[i].
+  void (*masses)(const float* l, int64_t n, float inv_t, float z_max, uint32_t* out);
+  /// buckets[kMassBuckets] += mass of each token, by sample_bucket.
+  void (*histogram)(const float* l, int64_t first, int64_t n, float inv_t, float z_max, const float* block_max,
+                    uint64_t* buckets);
   /// The best z + g of what the cut keeps; only what can beat `bound` need be looked at.
   SampleDraw (*draw)(const float* l, int64_t first, int64_t n, float inv_t, const float* block_max, SampleCut cut,
                      const SampleParams& params, float bound);
@@ -83,13 +90,16 @@ struct SampleRow {
 struct SampleCandidate {
   float l;
   int32_t id;
+  uint32_t mass;
 };
 
 struct SampleWorkspace {
   std::vector<float> l, block_max, sorted_max;
   std::vector<SampleCandidate> candidates;
   std::vector<SampleDraw> draws;
-  std::vector<uint64_t> masses;
+  std::vector<float> gathered;
+  std::vector<uint32_t> masses;
+  std::vector<uint64_t> buckets;
   std::vector<double> sums;
 };
 

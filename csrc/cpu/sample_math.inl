@@ -67,4 +67,9 @@ constexpr float kLog0 = -0.49999934434890747f, kLog1 = 0.33333197236061096f, kLo
   return static_cast<uint32_t>(std::nearbyint(exp_at_most_0(z - z_max) * 0x1p30f));
 }
 
+[[maybe_unused]] inline int sample_bucket(float z, float z_max) {
+  const float at = (z_max - z) * kBucketsPerUnit;
+  return at < static_cast<float>(kMassBuckets) ? static_cast<int>(at) : kMassBuckets;
+}
+
 }  // namespace

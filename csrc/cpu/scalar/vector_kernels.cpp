@@ -118,11 +118,15 @@ bool process(float* l, int64_t first, int64_t n, const uint32_t* mask, const uin
 
 bool kept(float l, int64_t id, SampleCut cut) { return l > cut.value || (l == cut.value && id <= cut.id); }
 
-uint64_t mass(const float* l, int64_t first, int64_t n, float inv_t, float z_max, SampleCut cut) {
-  uint64_t sum = 0;
-  for (int64_t i = first; i < first + n; ++i)
-    if (kept(l[i], i, cut)) sum += mass_of(l[i] * inv_t, z_max);
-  return sum;
+void masses(const float* l, int64_t n, float inv_t, float z_max, uint32_t* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = mass_of(l[i] * inv_t, z_max);
+}
+
+void histogram(const float* l, int64_t first, int64_t n, float inv_t, float z_max, const float*, uint64_t* buckets) {
+  for (int64_t i = first; i < first + n; ++i) {
+    const int bucket = sample_bucket(l[i] * inv_t, z_max);
+    if (bucket < kMassBuckets) buckets[bucket] += mass_of(l[i] * inv_t, z_max);
+  }
 }
 
 SampleDraw draw(const float* l, int64_t first, int64_t n, float inv_t, const float*, SampleCut cut,
@@ -156,6 +160,6 @@ const VectorKernels kernels = {rms_norm,
                                rotate,
                                to_bf16,
                                {attention_row, nullptr, nullptr, nullptr},
-                               {scan, process, mass, draw, sum_exp}};
+                               {scan, process, masses, histogram, draw, sum_exp}};
 
 }  // namespace saragossa::cpu::scalar

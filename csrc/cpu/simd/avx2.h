@@ -79,6 +79,9 @@ inline Vec as_float(Int a) { return _mm256_castsi256_ps(a); }
 inline Int as_int(Vec a) { return _mm256_castps_si256(a); }
 inline Int to_int(Vec a) { return _mm256_cvtps_epi32(a); }
 inline Vec to_float(Int a) { return _mm256_cvtepi32_ps(a); }
+inline Int truncate(Vec a) { return _mm256_cvttps_epi32(a); }
+inline Int unsigned_min(Int a, Int b) { return _mm256_min_epu32(a, b); }
+inline Mask unsigned_at_most(Int a, Int b) { return ieq(unsigned_min(a, b), a); }
 /// Unsigned, to nearest even: both halves are exact, the sum is rounded once.
 inline Vec unsigned_to_float(Int a) {
   return fma(to_float(shr<16>(a)), set1(65536.0f), to_float(iand(a, iset1(0xffffu))));
@@ -95,20 +98,6 @@ inline Mask from_bits(uint32_t word) {
   const Int bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
   return ieq(iand(iset1(word), bit), bit);
 }
-
-/// Sums of unsigned 32-bit lanes in 64 bits.
-struct WideSum {
-  Int sum = _mm256_setzero_si256();
-  void add(Int a) {
-    sum = _mm256_add_epi64(sum, _mm256_srli_epi64(a, 32));
-    sum = _mm256_add_epi64(sum, _mm256_and_si256(a, _mm256_set1_epi64x(0xffffffff)));
-  }
-  uint64_t total() const {
-    alignas(32) uint64_t part[4];
-    _mm256_store_si256(reinterpret_cast<Int*>(part), sum);
-    return part[0] + part[1] + part[2] + part[3];
-  }
-};
 
 inline Vec load_bf16(const uint16_t* p) {
   return as_float(shl<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))));

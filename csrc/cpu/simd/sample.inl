@@ -79,18 +79,35 @@ inline Mask kept(Vec l, int64_t id, SampleCut cut) {
   return out;
 }
 
-uint64_t mass(const float* l, int64_t first, int64_t n, float inv_t, float z_max, SampleCut cut) {
-  WideSum sum;
-  int64_t i = first;
-  for (; i + W <= first + n; i += W) {
-    const Vec v = load(l + i);
-    const Vec e = exp(sub(mul(v, set1(inv_t)), set1(z_max)));
-    sum.add(to_int(select(kept(v, i, cut), mul(e, set1(0x1p30f)), zero())));
+inline Int mass_of(Vec z, float z_max) { return to_int(mul(exp(sub(z, set1(z_max))), set1(0x1p30f))); }
+
+void masses(const float* l, int64_t n, float inv_t, float z_max, uint32_t* out) {
+  int64_t i = 0;
+  for (; i + W <= n; i += W) istore(out + i, mass_of(mul(load(l + i), set1(inv_t)), z_max));
+  for (; i < n; ++i) out[i] = mass_of(l[i] * inv_t, z_max);
+}
+
+void histogram(const float* l, int64_t first, int64_t n, float inv_t, float z_max, const float* block_max,
+               uint64_t* buckets) {
+  for (int64_t i = first; i < first + n; i += kSampleBlock) {
+    if (sample_bucket(block_max[i / kSampleBlock] * inv_t, z_max) == kMassBuckets) continue;
+    const int64_t count = i + kSampleBlock <= first + n ? kSampleBlock : first + n - i;
+    alignas(64) uint32_t mass[kSampleBlock];
+    alignas(64) uint32_t bucket[kSampleBlock];
+    int64_t j = 0;
+    for (; j + W <= count; j += W) {
+      const Vec z = mul(load(l + i + j), set1(inv_t));
+      const Vec at = mul(sub(set1(z_max), z), set1(kBucketsPerUnit));
+      istore(mass + j, mass_of(z, z_max));  // 0 in the last bucket, where everything deeper goes
+      istore(bucket + j, truncate(min(set1(static_cast<float>(kMassBuckets - 1)), at)));
+    }
+    for (; j < count; ++j) {
+      const int b = sample_bucket(l[i + j] * inv_t, z_max);
+      bucket[j] = static_cast<uint32_t>(b < kMassBuckets ? b : kMassBuckets - 1);
+      mass[j] = mass_of(l[i + j] * inv_t, z_max);
+    }
+    for (j = 0; j < count; ++j) buckets[bucket[j]] += mass[j];
   }
-  uint64_t rest = 0;
-  for (; i < first + n; ++i)
-    if (kept(l[i], i, cut)) rest += mass_of(l[i] * inv_t, z_max);
-  return sum.total() + rest;
 }
 
 inline void philox(Int (&c)[4], uint32_t key0, uint32_t key1) {
@@ -155,16 +172,21 @@ SampleDraw draw_rest(const float* l, int64_t first, int64_t end, float inv_t, Sa
 
 SampleDraw draw(const float* l, int64_t first, int64_t n, float inv_t, const float* block_max, SampleCut cut,
                 const SampleParams& p, float bound) {
+  // g <= -log(v), so a word can win only where v <= exp(z - bound); the margin covers the rounding of z + g.
+  const bool filter = bound > -1000.0f && bound < 1000.0f;
   BestLanes best;
   SampleDraw rest{kMinusInfinity, -1};
   for (int64_t i = first; i < first + n; i += kSampleBlock) {
     const float top = block_max[i / kSampleBlock];
     if (top < cut.value || top * inv_t + kGumbelMax < bound) continue;
     const int64_t end = i + kSampleBlock <= first + n ? i + kSampleBlock : first + n;
+    const float most = filter ? exp1(top * inv_t - bound) * 1.001f : 1.0f;
+    const Int limit = iset1(most < 0.99f ? static_cast<uint32_t>(most * 0x1p32f) + 1u : 0xffffffffu);
     int64_t j = i;
     for (; j + 4 * W <= end; j += 4 * W) {
       Int c[4] = {iadd(lanes(), iset1(static_cast<uint32_t>(j / 4))), iset1(p.step), iset1(0), iset1(0)};
       philox(c, p.seed_lo, p.seed_hi);
+      if (!any(unsigned_at_most(unsigned_min(unsigned_min(c[0], c[1]), unsigned_min(c[2], c[3])), limit))) continue;
       alignas(64) float g[4 * W];
       interleave4(g, gumbel(c[0]), gumbel(c[1]), gumbel(c[2]), gumbel(c[3]));
       for (int64_t k = 0; k < 4 * W; k += W) {

@@ -25,6 +25,6 @@ const VectorKernels kernels = {rms_norm,
                                rotate,
                                to_bf16,
                                {nullptr, span, merge, tile},
-                               {scan, process, mass, draw, sum_exp}};
+                               {scan, process, masses, histogram, draw, sum_exp}};
 
 }  // namespace saragossa::cpu::SARAGOSSA_ISA
