@@ -27,7 +27,8 @@ void raise_pending_signal() {
 }  // namespace
 
 void bind_device(py::module_& m) {
-  py::class_<Device, std::shared_ptr<Device>>(m, "Device")
+  // Module-local: the test-only module binds some of the same types.
+  py::class_<Device, std::shared_ptr<Device>>(m, "Device", py::module_local())
       .def(py::init([](const std::string& name, bool fused, const std::string& activations, const std::string& isa,
                        int threads, int spin_us) {
              if (threads < 0) fail(ErrorKind::usage, "threads ", threads, ", expected 0 (automatic) or more");

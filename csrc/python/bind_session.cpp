@@ -40,7 +40,7 @@ void configure(Session& session, int row, float temperature, int top_k, float to
 
 void bind_session(py::module_& m) {
   using Release = py::call_guard<py::gil_scoped_release>;
-  py::class_<Session>(m, "Session")
+  py::class_<Session>(m, "Session", py::module_local())
       .def(py::init<std::shared_ptr<Model>, int, int64_t>(), py::arg("model"), py::arg("rows"), py::arg("context"))
       .def_property_readonly("rows", &Session::rows)
       .def_property_readonly("context", &Session::context)
