@@ -20,7 +20,7 @@ const char* class_of(ErrorKind kind) {
 }  // namespace
 
 void bind_errors(py::module_&) {
-  py::register_exception_translator([](std::exception_ptr raised) {
+  py::register_local_exception_translator([](std::exception_ptr raised) {
     try {
       if (raised) std::rethrow_exception(raised);
     } catch (const Error& e) {
