@@ -41,10 +41,10 @@ struct KvLayer {
 /// The tokens of one step. Row t belongs to sequence[t], stands at positions[t] and sees the keys
 /// 0..positions[t] of that sequence; rows of one sequence are consecutive, positions ascend by one.
 struct Batch {
-  Tensor ids;          // i32 [T]
-  Tensor positions;    // i32 [T]
-  Tensor sequence;     // i32 [T], row of block_table
-  Tensor block_table;  // i32 [S, max_blocks]: block of position p is block_table[s, p / block_tokens]
+  Tensor ids;            // i32 [T]
+  Tensor positions;      // i32 [T]
+  Tensor sequence;       // i32 [T], row of block_table
+  Tensor block_table;    // i32 [S, max_blocks]: block of position p is block_table[s, p / block_tokens]
   int64_t max_keys = 0;  // upper bound of positions + 1, for choosing a kernel
   int64_t tokens() const { return ids.shape[0]; }
 };
@@ -64,15 +64,15 @@ struct QkNorm {
 
 /// Sampling of R rows; all tensors on the device.
 struct SampleArgs {
-  Tensor logits;    // f32 [R, V]; read only
-  Tensor params;    // u8 [R, sizeof(SampleParams)]; step is advanced
-  Tensor counts;    // u32 [R, V] or none (no penalties): see SG_COUNT_PROMPT; the drawn id is counted
-  Tensor bias_ids;  // i32 [R, B] or none
-  Tensor bias;      // f32 [R, B]
-  Tensor mask;      // u32 [R, (V + 31) / 32] or none: bit set = allowed
-  Tensor ids;       // out i32 [R]; SG_SAMPLE_NAN where a logit is NaN
-  Tensor logprobs;      // out f32 [R, 1 + N] or none: the drawn id's, then the N best; natural log, of the raw logits
-  Tensor logprob_ids;   // out i32 [R, 1 + N]
+  Tensor logits;       // f32 [R, V]; read only
+  Tensor params;       // u8 [R, sizeof(SampleParams)]; step is advanced
+  Tensor counts;       // u32 [R, V] or none (no penalties): see SG_COUNT_PROMPT; the drawn id is counted
+  Tensor bias_ids;     // i32 [R, B] or none
+  Tensor bias;         // f32 [R, B]
+  Tensor mask;         // u32 [R, (V + 31) / 32] or none: bit set = allowed
+  Tensor ids;          // out i32 [R]; SG_SAMPLE_NAN where a logit is NaN
+  Tensor logprobs;     // out f32 [R, 1 + N] or none: the drawn id's, then the N best; natural log, of the raw logits
+  Tensor logprob_ids;  // out i32 [R, 1 + N]
 };
 
 /// The ops that have a decomposition.

@@ -15,7 +15,7 @@ namespace saragossa {
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) fail(ErrorKind::weights, path, ": ", std::strerror(errno));
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd, &info) != 0 || info.st_size <= 0) {
     ::close(fd);
     fail(ErrorKind::weights, path, ": empty or unreadable");

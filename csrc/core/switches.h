@@ -14,7 +14,7 @@ enum class Activations {
 };
 
 struct Switches {
-  bool fused = true;            // false: every fused op runs as its decomposition
+  bool fused = true;  // false: every fused op runs as its decomposition
   Activations activations = Activations::int15;
   std::string isa = "auto";     // auto, scalar, avx2, avx512, neon
   int threads = 0;              // 0: performance cores, within the cgroup's quota

@@ -54,8 +54,8 @@ struct LinearKernels {
   void (*matvec_int)(const Matrix& w, const PackFormat& format, const uint8_t* packed, int64_t rows,
                      const OutTile& out);
   /// Matmul form, any number of rows; scratch of matmul_scratch(format) bytes, aligned to 64.
-  void (*matmul_int)(const Matrix& w, const PackFormat& format, const uint8_t* packed, int64_t rows,
-                     const OutTile& out, uint8_t* scratch);
+  void (*matmul_int)(const Matrix& w, const PackFormat& format, const uint8_t* packed, int64_t rows, const OutTile& out,
+                     uint8_t* scratch);
   int64_t (*matmul_scratch)(const PackFormat& format);
   int64_t matmul_outs;  // outputs per task are a multiple of this
 };

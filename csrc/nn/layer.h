@@ -11,10 +11,10 @@ namespace saragossa {
 
 /// Scratch of one forward, shared by its layers. T rows; widths are the widest layer's.
 struct LayerScratch {
-  Tensor normed;  // [T, hidden]
-  Tensor branch;  // [T, hidden]
+  Tensor normed;             // [T, hidden]
+  Tensor branch;             // [T, hidden]
   Tensor q, k, v, attended;  // [T * widest]
-  Tensor gated;   // [T * widest intermediate]
+  Tensor gated;              // [T * widest intermediate]
 
   LayerScratch(CommandEncoder& enc, const DecoderSpec& spec, int64_t rows);
 };

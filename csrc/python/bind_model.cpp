@@ -5,8 +5,8 @@ namespace saragossa {
 
 void bind_model(py::module_& m) {
   py::class_<Model, std::shared_ptr<Model>>(m, "Model", py::module_local())
-      .def(py::init([](std::shared_ptr<Device> device, const py::object& spec, const py::object& tensors, int64_t blocks,
-                       int64_t block_tokens, const std::string& kv_dtype) {
+      .def(py::init([](std::shared_ptr<Device> device, const py::object& spec, const py::object& tensors,
+                       int64_t blocks, int64_t block_tokens, const std::string& kv_dtype) {
              if (kv_dtype != "bf16" && kv_dtype != "f32")
                fail(ErrorKind::usage, "KV cache in '", kv_dtype, "', supported are bf16, f32");
              DecoderSpec decoder = decoder_spec_from(spec);

@@ -6,7 +6,8 @@ void check_weight(const Weight& w, const std::string& what) {
   const auto bad = [&](const auto&... parts) { fail(ErrorKind::weights, what, ": ", parts...); };
   if (!w.affine()) {
     if (!is_float(w.data.dtype)) bad("dense weight in ", name_of(w.data.dtype), ", supported are f32, f16, bf16");
-    if (!(w.data.shape == Shape{w.out, w.in})) bad("shape ", w.data.shape.str(), ", expected ", Shape{w.out, w.in}.str());
+    if (!(w.data.shape == Shape{w.out, w.in}))
+      bad("shape ", w.data.shape.str(), ", expected ", Shape{w.out, w.in}.str());
     return;
   }
   if (w.bits != 4 && w.bits != 6 && w.bits != 8) bad(w.bits, " bits, supported are 4, 6, 8");
@@ -19,8 +20,7 @@ void check_weight(const Weight& w, const std::string& what) {
   if (!is_float(w.scales.dtype) || !(w.scales.shape == groups))
     bad("scales ", name_of(w.scales.dtype), w.scales.shape.str(), ", expected ", groups.str());
   if (w.biases.dtype != w.scales.dtype || !(w.biases.shape == groups))
-    bad("biases ", name_of(w.biases.dtype), w.biases.shape.str(), ", expected ", name_of(w.scales.dtype),
-        groups.str());
+    bad("biases ", name_of(w.biases.dtype), w.biases.shape.str(), ", expected ", name_of(w.scales.dtype), groups.str());
 }
 
 }  // namespace saragossa

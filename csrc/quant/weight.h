@@ -11,11 +11,11 @@ namespace saragossa {
 struct Weight {
   int64_t out = 0;
   int64_t in = 0;
-  int bits = 0;    // 0: dense; else 4, 6, 8
-  int group = 0;   // 32, 64, 128 values along `in` share a scale and a bias
-  Tensor data;     // dense: [out, in] f32, f16, bf16; affine: u32 [out, in * bits / 32]
-  Tensor scales;   // affine: [out, in / group]
-  Tensor biases;   // affine: [out, in / group], zero offsets
+  int bits = 0;   // 0: dense; else 4, 6, 8
+  int group = 0;  // 32, 64, 128 values along `in` share a scale and a bias
+  Tensor data;    // dense: [out, in] f32, f16, bf16; affine: u32 [out, in * bits / 32]
+  Tensor scales;  // affine: [out, in / group]
+  Tensor biases;  // affine: [out, in / group], zero offsets
 
   bool affine() const { return bits != 0; }
   int64_t row_bytes() const { return affine() ? in * bits / 8 : in * size_of(data.dtype); }

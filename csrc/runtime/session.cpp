@@ -88,7 +88,8 @@ void Session::check_tokens(const Row& row, std::span<const int32_t> tokens) cons
   const int64_t vocab = model_->decoder->spec().vocab;
   for (const int32_t id : tokens)
     if (id < 0 || id >= vocab)
-      fail(ErrorKind::usage, "token id ", id, " is out of range; the vocabulary has ", vocab, " (0 to ", vocab - 1, ")");
+      fail(ErrorKind::usage, "token id ", id, " is out of range; the vocabulary has ", vocab, " (0 to ", vocab - 1,
+           ")");
   const int64_t total = row.state.length() + static_cast<int64_t>(tokens.size());
   if (total > context_) fail(ErrorKind::context, total, " tokens do not fit the context of ", context_);
 }
@@ -115,8 +116,8 @@ Batch Session::batch(std::span<const int32_t> tokens, std::span<const int32_t> r
   return out;
 }
 
-Tensor Session::forward(CommandEncoder& enc, int row, std::span<const int32_t> tokens, const Tensor& wanted,
-                        Batch& out, std::vector<Tensor>* hidden) {
+Tensor Session::forward(CommandEncoder& enc, int row, std::span<const int32_t> tokens, const Tensor& wanted, Batch& out,
+                        std::vector<Tensor>* hidden) {
   Row& r = at(row);
   if (tokens.empty()) fail(ErrorKind::usage, "no tokens to run: the prompt is empty");
   check_tokens(r, tokens);

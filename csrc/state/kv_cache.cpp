@@ -19,7 +19,8 @@ KvCache::KvCache(Device& device, const std::vector<KvLayerSpec>& layers, int64_t
 
 int32_t KvCache::take() {
   if (free_.empty())
-    fail(ErrorKind::context, "the KV cache is full: all ", blocks(), " blocks of ", block_tokens_, " tokens are in use");
+    fail(ErrorKind::context, "the KV cache is full: all ", blocks(), " blocks of ", block_tokens_,
+         " tokens are in use");
   const int32_t block = free_.back();
   free_.pop_back();
   references_[static_cast<size_t>(block)] = 1;

@@ -24,8 +24,8 @@ struct SampleParams {
   sg_i32 top_k;               // 0: off
   sg_u32 seed_lo;
   sg_u32 seed_hi;
-  sg_u32 step;      // draws so far: the counter of the stream; the sample op adds 1
-  sg_i32 n_bias;    // entries of the logit bias list
+  sg_u32 step;          // draws so far: the counter of the stream; the sample op adds 1
+  sg_i32 n_bias;        // entries of the logit bias list
   sg_i32 top_logprobs;  // -1: no logprob at all; 0: the chosen one; n: and the n best
 };
 

@@ -3,8 +3,8 @@
 namespace saragossa::cpu::avx2 {
 
 const LinearKernels& linear_kernels() {
-  static constexpr LinearKernels kernels{dot_f32,    packed_bytes,   pack, kTileRows, matvec_int,
-                                         matmul_int, matmul_scratch, 16};
+  static constexpr LinearKernels kernels{dot_f32,    packed_bytes, pack,           kTileRows,
+                                         matvec_int, matmul_int,   matmul_scratch, 16};
   return kernels;
 }
 

@@ -43,8 +43,7 @@ inline void codes32(const uint8_t* p, __m256 v[4]) {
     }
   } else {
     for (int i = 0; i < 4; ++i)
-      v[i] = _mm256_cvtepi32_ps(
-          _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8 * i))));
+      v[i] = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8 * i))));
   }
 }
 

@@ -110,7 +110,8 @@ void pack_matvec_row(const PackFormat& f, const float* x, uint8_t* packed_row) {
       scale[(k + i) / f.group] = g.scale;
       sum[(k + i) / f.group] = g.sum;
     }
-    for (int64_t i = 0; i < n; i += kUnit) store_unit(q + i, f.bits, two_parts, units + (k + i) / kUnit * unit_bytes(f));
+    for (int64_t i = 0; i < n; i += kUnit)
+      store_unit(q + i, f.bits, two_parts, units + (k + i) / kUnit * unit_bytes(f));
   }
   const int64_t groups = f.groups();
   for (int64_t g = groups; g < groups8(f); ++g) scale[g] = sum[g] = 0.0f;
@@ -124,9 +125,9 @@ void pack_matvec_row(const PackFormat& f, const float* x, uint8_t* packed_row) {
 void pack_matmul(const PackFormat& f, const float* x, int64_t rows, int64_t begin, int64_t end, uint8_t* packed) {
   const float limit = quant_limit(f.activations);
   // 4-bit codes come out of a 32-bit word as the pairs (0, 4), (1, 5), (2, 6), (3, 7); others in order.
-  const __m256i order = _mm256_broadcastsi128_si256(
-      f.bits == 4 ? _mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15)
-                  : _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  const __m256i order =
+      _mm256_broadcastsi128_si256(f.bits == 4 ? _mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15)
+                                              : _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
   for (int64_t t = begin / kTileRows; t * kTileRows < end; ++t) {
     const MatmulTile tile = matmul_tile(f, packed, t);
     for (int64_t i = 0; i < kTileRows; ++i) {

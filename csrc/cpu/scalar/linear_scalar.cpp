@@ -97,8 +97,7 @@ void dot_f32(const Matrix& w, const float* x, int64_t rows, const OutTile& out) 
 }  // namespace
 
 const LinearKernels& linear_kernels() {
-  static constexpr LinearKernels kernels{dot_f32,    packed_bytes,   pack, 1, matvec_int,
-                                         matmul_int, matmul_scratch, 1};
+  static constexpr LinearKernels kernels{dot_f32, packed_bytes, pack, 1, matvec_int, matmul_int, matmul_scratch, 1};
   return kernels;
 }
 

@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from tiny_checkpoints import NOISE, config
 
 from saragossa.errors import ConfigError
 from saragossa.models import supported
 from saragossa.models.config_base import IGNORED
 from saragossa.models.spec import LayerSpec, ModelSpec
+from tiny_checkpoints import NOISE, config
 
 ALL = ("gemma3", "gemma3_text", "llama", "mistral", "qwen2", "qwen3")
 

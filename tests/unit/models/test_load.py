@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_checkpoints import config, dense, write_model, write_safetensors
 
 from saragossa.errors import ConfigError, ModelError, WeightsError
 from saragossa.models import describe, llama, load_spec
 from saragossa.weights.safetensors import SafetensorsIndex
+from tiny_checkpoints import config, dense, write_model, write_safetensors
 
 
 def model(folder: Path, **changes: Any) -> Path:

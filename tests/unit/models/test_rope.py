@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_checkpoints import config
 
 from saragossa.errors import ConfigError
 from saragossa.models import llama, qwen3
 from saragossa.models.rope import rope_spec
 from saragossa.models.spec import RopeSpec
+from tiny_checkpoints import config
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "rope.json").read_text())
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_checkpoints import Stored, affine, config, dense, stored, write_model
 
 from saragossa.errors import WeightsError
 from saragossa.models import gemma3, llama, load_spec
 from saragossa.models.spec import ModelSpec
 from saragossa.weights.bind import BoundTensor, bind, total_bytes
 from saragossa.weights.safetensors import SafetensorsIndex
+from tiny_checkpoints import Stored, affine, config, dense, stored, write_model
 
 Q4 = {"bits": 4, "group_size": 64}
 

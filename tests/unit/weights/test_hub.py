@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
-from fakes.hub import COMMIT, FakeHub, serving
 from huggingface_hub import constants
 
+from fakes.hub import COMMIT, FakeHub, serving
 from saragossa.errors import HubError, ModelError
 from saragossa.weights.hub import CachedModel, list_cached, pull, remove, resolve, split_repo
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_checkpoints import header_of, nbytes, stored, write_index, write_raw, write_safetensors
 
 from saragossa.errors import WeightsError
 from saragossa.weights.safetensors import SafetensorsIndex, TensorEntry, read_header
+from tiny_checkpoints import header_of, nbytes, stored, write_index, write_raw, write_safetensors
 
 TWO = {"a": stored("F32", 2, 3), "b": stored("BF16", 4)}
 
