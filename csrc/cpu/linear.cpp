@@ -13,10 +13,9 @@
 namespace saragossa::cpu {
 namespace {
 
-// Tuning. A task of the matvec form reads about kTaskBytes of weights: 2-4 us of one core, which bounds both the
-// cost of handing it out (0.1 us) and the wait at the end of an op. The activations of a row are packed by the
-// caller alone while there are few.
-constexpr int64_t kTaskBytes = 48 * 1024;
+// Tuning. A task of the matvec form reads about kTaskBytes of weights, 1 to 2 us of one core: that bounds the wait at
+// the end of an op, and taking a task costs some 10 ns. Few rows are packed by the caller alone.
+constexpr int64_t kTaskBytes = 16 * 1024;
 constexpr int64_t kMatvecOutStep = 8;
 constexpr int64_t kMatmulTaskOuts = 32;
 constexpr int64_t kAlign = 64;
@@ -26,7 +25,9 @@ const LinearKernels& kernels_of(Isa isa) {
     case Isa::scalar: return scalar::linear_kernels();
 #if defined(__x86_64__)
     case Isa::avx2: return avx2::linear_kernels();
-    case Isa::avx512: return avx2::linear_kernels();
+    case Isa::avx512: return avx512::linear_kernels();
+#elif defined(__aarch64__)
+    case Isa::neon: return neon::linear_kernels();
 #endif
     default: return scalar::linear_kernels();
   }

@@ -4,7 +4,9 @@
 // Codes of 16 outputs and kBlock values are unpacked once to i16 pairs [pair, 16 outputs] (the first cache holds
 // them), then all the tiles of 6 rows pass: 12 sums of eight outputs, vpmaddwd with a broadcast pair of q. The
 // integer sum of a group is exact (128 * 255 * 16256 < 2^31); groups are added to y in ascending order, whatever
-// the number of rows. 32 products per cycle at most on Zen 3 (two vpmaddwd).
+// the number of rows. At most 32 products per cycle (two vpmaddwd).
+//
+// Zen 3, 256 rows, Qwen3-0.6B's linears in 4 bits, group 64: 107-115 tok/s on one thread, 50 G products/s.
 //
 // Ownership: one thread has outputs [begin, end) of all rows.
 
@@ -122,36 +124,60 @@ void convert_scales(const Matrix& w, int64_t o, int64_t g0, int64_t n, const Pan
   }
 }
 
-/// One tile of rows, one group: y[6, 16] += ...
+/// sum += v, in place and where the source has it: GCC otherwise hoists the broadcasts, spills the sums and copies
+/// them (a third of the speed).
+inline __attribute__((always_inline)) void add_in_place(__m256i& sum, __m256i v) {
+  __asm__ volatile("vpaddd %1, %0, %0" : "+x"(sum) : "x"(v));
+}
+
+/// Two vectors of eight outputs for one row: sum += code pairs * pair of q.
+inline __attribute__((always_inline)) void add_pairs(__m256i c0, __m256i c1, const int16_t* q, __m256i& sum0,
+                                                     __m256i& sum1) {
+  int32_t pair;
+  std::memcpy(&pair, q, 4);
+  const __m256i x = _mm256_set1_epi32(pair);
+  add_in_place(sum0, _mm256_madd_epi16(c0, x));
+  add_in_place(sum1, _mm256_madd_epi16(c1, x));
+}
+
+/// The integer sums of a group, scaled, and its bias, into y[16] of one row.
+inline __attribute__((always_inline)) void add_group(__m256i sum0, __m256i sum1, const float* w_scale,
+                                                     const float* w_bias, float x_scale, float x_sum, float* y) {
+  const __m256 scale = _mm256_set1_ps(x_scale);
+  const __m256 sum = _mm256_set1_ps(x_sum);
+  const __m256 y0 = _mm256_fmadd_ps(_mm256_loadu_ps(w_bias), sum, _mm256_loadu_ps(y));
+  const __m256 y1 = _mm256_fmadd_ps(_mm256_loadu_ps(w_bias + 8), sum, _mm256_loadu_ps(y + 8));
+  const __m256 f0 = _mm256_mul_ps(_mm256_loadu_ps(w_scale), scale);
+  const __m256 f1 = _mm256_mul_ps(_mm256_loadu_ps(w_scale + 8), scale);
+  _mm256_storeu_ps(y, _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum0), f0, y0));
+  _mm256_storeu_ps(y + 8, _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum1), f1, y1));
+}
+
+/// One tile of rows, one group: y[6, 16] += ... The sums are named: compilers spill an array of them.
 template <int pairs>
 inline void dot_group(const int32_t* codes, const int16_t* q, const float* w_scale, const float* w_bias,
                       const float* x_scale, const float* x_sum, float* y) {
-  __m256i sum[kTileRows][2];
-  for (auto& row : sum) row[0] = row[1] = _mm256_setzero_si256();
+  const __m256i zero = _mm256_setzero_si256();
+  __m256i a0 = zero, a1 = zero, b0 = zero, b1 = zero, c0 = zero, c1 = zero;
+  __m256i d0 = zero, d1 = zero, e0 = zero, e1 = zero, f0 = zero, f1 = zero;
   for (int p = 0; p < pairs; ++p) {
-    const __m256i c0 = load_i(codes + p * kPanelOuts);
-    const __m256i c1 = load_i(codes + p * kPanelOuts + 8);
-#pragma GCC unroll 6
-    for (int r = 0; r < kTileRows; ++r) {
-      int32_t pair;
-      std::memcpy(&pair, q + (p * kTileRows + r) * 2, 4);
-      const __m256i x = _mm256_set1_epi32(pair);
-      sum[r][0] = _mm256_add_epi32(sum[r][0], _mm256_madd_epi16(c0, x));
-      sum[r][1] = _mm256_add_epi32(sum[r][1], _mm256_madd_epi16(c1, x));
-    }
+    const __m256i w0 = load_i(codes);
+    const __m256i w1 = load_i(codes + 8);
+    add_pairs(w0, w1, q, a0, a1);
+    add_pairs(w0, w1, q + 2, b0, b1);
+    add_pairs(w0, w1, q + 4, c0, c1);
+    add_pairs(w0, w1, q + 6, d0, d1);
+    add_pairs(w0, w1, q + 8, e0, e1);
+    add_pairs(w0, w1, q + 10, f0, f1);
+    codes += kPanelOuts;
+    q += 2 * kTileRows;
   }
-#pragma GCC unroll 6
-  for (int r = 0; r < kTileRows; ++r) {
-    const __m256 scale = _mm256_broadcast_ss(x_scale + r);
-    const __m256 x = _mm256_broadcast_ss(x_sum + r);
-#pragma GCC unroll 2
-    for (int h = 0; h < 2; ++h) {
-      float* to = y + r * kPanelOuts + 8 * h;
-      const __m256 factor = _mm256_mul_ps(_mm256_loadu_ps(w_scale + 8 * h), scale);
-      const __m256 with_bias = _mm256_fmadd_ps(_mm256_loadu_ps(w_bias + 8 * h), x, _mm256_loadu_ps(to));
-      _mm256_storeu_ps(to, _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[r][h]), factor, with_bias));
-    }
-  }
+  add_group(a0, a1, w_scale, w_bias, x_scale[0], x_sum[0], y);
+  add_group(b0, b1, w_scale, w_bias, x_scale[1], x_sum[1], y + kPanelOuts);
+  add_group(c0, c1, w_scale, w_bias, x_scale[2], x_sum[2], y + 2 * kPanelOuts);
+  add_group(d0, d1, w_scale, w_bias, x_scale[3], x_sum[3], y + 3 * kPanelOuts);
+  add_group(e0, e1, w_scale, w_bias, x_scale[4], x_sum[4], y + 4 * kPanelOuts);
+  add_group(f0, f1, w_scale, w_bias, x_scale[5], x_sum[5], y + 5 * kPanelOuts);
 }
 
 template <int group>

@@ -21,6 +21,7 @@ namespace {
 constexpr int64_t kBlockOuts = 8;     // outputs whose scales are converted together
 constexpr int64_t kChunkGroups = 64;  // and of each so many groups
 constexpr int64_t kPrefetch = 4096;   // bytes ahead in the codes
+constexpr int64_t kPrefetchScales = 1024;
 
 template <int bits>
 struct Codes {
@@ -127,8 +128,39 @@ void convert_tail(const uint8_t* scales, const uint8_t* biases, const MatvecRow*
   }
 }
 
+/// The usual case: a row of 8 to kChunkGroups groups, all at once.
+template <int rows, DType dtype>
+void convert_row_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t outs, int64_t groups,
+                        Block<rows>& block) {
+  const int64_t full = groups / 8 * 8;
+  const int64_t last = groups - 8;
+  const uint8_t* scales = w.scales + o * groups * size_of(dtype);
+  const uint8_t* biases = w.biases + o * groups * size_of(dtype);
+  for (int64_t i = 0; i < outs; ++i) {
+    _mm_prefetch(reinterpret_cast<const char*>(scales) + kPrefetchScales, _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(biases) + kPrefetchScales, _MM_HINT_T0);
+    __m256 bias_sum[rows];
+    for (int r = 0; r < rows; ++r) bias_sum[r] = _mm256_setzero_ps();
+    const auto add = [&](int64_t g, auto&& sums_at) {
+      const __m256 s = load_floats<dtype>(scales, g);
+      const __m256 b = load_floats<dtype>(biases, g);
+      for (int r = 0; r < rows; ++r) {
+        _mm256_storeu_ps(block.factor[i][r] + g, _mm256_mul_ps(s, _mm256_loadu_ps(x[r].scale + g)));
+        bias_sum[r] = _mm256_fmadd_ps(b, _mm256_loadu_ps(sums_at(r)), bias_sum[r]);
+      }
+    };
+    for (int64_t g = 0; g < full; g += 8) add(g, [&](int r) { return x[r].sum + g; });
+    if (full < groups) add(last, [&](int r) { return x[r].tail; });
+    for (int r = 0; r < rows; ++r) block.bias_sum[i][r] = bias_sum[r];
+    scales += groups * size_of(dtype);
+    biases += groups * size_of(dtype);
+  }
+}
+
 template <int rows, DType dtype>
 void convert_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t outs, const Chunk& c, Block<rows>& block) {
+  if (c.groups >= 8 && c.groups <= kChunkGroups)
+    return convert_row_scales<rows, dtype>(w, x, o, outs, c.groups, block);
   for (int64_t i = 0; i < outs; ++i) {
     const uint8_t* scales = w.scales + (o + i) * c.groups * size_of(dtype);
     const uint8_t* biases = w.biases + (o + i) * c.groups * size_of(dtype);
