@@ -1,0 +1,221 @@
+// Affine matvec with quantised activations: y[r, o] = sum over groups g of
+//   (w_scale[o, g] * x_scale[r, g]) * sum(code * q)  +  w_bias[o, g] * x_sum[r, g]
+//
+// The codes are read where the file has them. Unit: 128 values as two vectors of bytes, lane i of both from values
+// [32 i, 32 i + 32), so that a group of 32 is a lane, one of 64 two:
+//   4 bits  64 bytes; first the even values (low nibbles), second the odd ones
+//   6 bits  96 bytes; first the first 16 values of each 32, second the others
+//   8 bits  128 bytes; as 6 bits
+// vpdpbusd per int8 part; hi * 128 + lo, |sum of a lane| < 8 * 255 * 16256 < 2^31, exact. Floats are fma'd per lane
+// in ascending order of units, so a row's result does not depend on its neighbours.
+//
+// Ownership: one thread has outputs [begin, end).
+
+#include <algorithm>
+
+#include "cpu/avx512/linear_avx512.h"
+#include "cpu/avx512/linear_simd.h"
+
+namespace saragossa::cpu::avx512 {
+namespace {
+
+constexpr int64_t kBlockOuts = 8;     // outputs whose scales are converted together
+constexpr int64_t kChunkGroups = 64;  // and of each so many groups, whole units whatever the group
+constexpr int64_t kPrefetch = 4096;   // bytes ahead in the codes
+constexpr int64_t kPrefetchScales = 1024;
+
+struct Codes {
+  __m512i first;
+  __m512i second;
+};
+
+/// Codes of a unit of which n bytes exist; the others count as 0.
+template <int bits>
+inline Codes unpack(const uint8_t* p, int64_t n = kUnit * bits / 8) {
+  const __m512i a = load_bytes(p, n);
+  if constexpr (bits == 4) {
+    const __m512i nibble = _mm512_set1_epi8(15);
+    return {_mm512_and_si512(a, nibble), _mm512_and_si512(_mm512_srli_epi16(a, 4), nibble)};
+  } else if constexpr (bits == 6) {
+    // 12 bytes of each 24 to a lane: words 6 i and on, words 6 i + 3 and on; b begins at word 8.
+    const __m512i b = load_bytes(p + 32, n - 32);
+    const __m512i even = _mm512_setr_epi32(0, 1, 2, 0, 6, 7, 8, 0, 12, 13, 14, 0, 26, 27, 28, 0);
+    const __m512i odd = _mm512_setr_epi32(3, 4, 5, 0, 9, 10, 11, 0, 15, 24, 25, 0, 29, 30, 31, 0);
+    return {spread6(_mm512_permutex2var_epi32(a, even, b)), spread6(_mm512_permutex2var_epi32(a, odd, b))};
+  } else {
+    const __m512i b = load_bytes(p + 64, n - 64);
+    return {_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd)};
+  }
+}
+
+/// Sums of code * q of a unit in 16 lanes, four for each 32 values.
+template <bool two_parts>
+inline __m512i dot_unit(const Codes& c, const uint8_t* x) {
+  __m512i sum = _mm512_dpbusd_epi32(_mm512_setzero_si512(), c.first, load_i(x));
+  sum = _mm512_dpbusd_epi32(sum, c.second, load_i(x + 64));
+  if constexpr (!two_parts) return sum;
+  sum = _mm512_dpbusd_epi32(_mm512_slli_epi32(sum, 7), c.first, load_i(x + 128));
+  return _mm512_dpbusd_epi32(sum, c.second, load_i(x + 192));
+}
+
+/// What a block of outputs has besides its codes.
+template <int rows>
+struct Block {
+  alignas(64) float factor[kBlockOuts][rows][kChunkGroups];  // w_scale * x_scale, 0 behind the last group
+  __m512 bias_sum[kBlockOuts][rows];                         // sums of w_bias * x_sum
+  __m512 sum[kBlockOuts][rows];                              // sums of factor * dot
+};
+
+/// Groups of a row, and the part of them that is converted at once.
+struct Chunk {
+  int64_t groups;  // of the row
+  int64_t begin, n;
+  bool first() const { return begin == 0; }
+};
+
+template <int rows, DType dtype>
+void convert_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t outs, const Chunk& c, Block<rows>& block) {
+  const int64_t row_bytes = c.groups * size_of(dtype);
+  const uint8_t* scales = w.scales + o * row_bytes;
+  const uint8_t* biases = w.biases + o * row_bytes;
+  for (int64_t i = 0; i < outs; ++i, scales += row_bytes, biases += row_bytes) {
+    _mm_prefetch(reinterpret_cast<const char*>(scales) + kPrefetchScales, _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(biases) + kPrefetchScales, _MM_HINT_T0);
+    __m512 bias_sum[rows];
+    for (int r = 0; r < rows; ++r) bias_sum[r] = c.first() ? _mm512_setzero_ps() : block.bias_sum[i][r];
+    for (int64_t g = 0; g < c.n; g += 16) {
+      const __mmask16 mask = lanes(c.n - g);
+      const __m512 s = load_floats<dtype>(scales, c.begin + g, mask);
+      const __m512 b = load_floats<dtype>(biases, c.begin + g, mask);
+      for (int r = 0; r < rows; ++r) {
+        _mm512_store_ps(block.factor[i][r] + g, _mm512_mul_ps(s, _mm512_loadu_ps(x[r].scale + c.begin + g)));
+        bias_sum[r] = _mm512_fmadd_ps(b, _mm512_loadu_ps(x[r].sum + c.begin + g), bias_sum[r]);
+      }
+    }
+    for (int r = 0; r < rows; ++r) block.bias_sum[i][r] = bias_sum[r];
+  }
+}
+
+template <int rows>
+void convert_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t outs, const Chunk& c, Block<rows>& block) {
+  switch (w.dtype) {
+    case DType::bf16: return convert_scales<rows, DType::bf16>(w, x, o, outs, c, block);
+    case DType::f16: return convert_scales<rows, DType::f16>(w, x, o, outs, c, block);
+    default: return convert_scales<rows, DType::f32>(w, x, o, outs, c, block);
+  }
+}
+
+/// The factors of a unit's groups, each in its lanes.
+template <int group>
+inline __m512 unit_factor(const float* factor, int64_t unit) {
+  if constexpr (group == 128) {
+    return _mm512_set1_ps(factor[unit]);
+  } else if constexpr (group == 64) {
+    const __m128 two = _mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(factor + 2 * unit)));
+    return _mm512_permutevar_ps(_mm512_broadcast_f32x2(two),
+                                _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1));
+  } else {
+    return _mm512_permutevar_ps(_mm512_broadcast_f32x4(_mm_loadu_ps(factor + 4 * unit)),
+                                _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3));
+  }
+}
+
+/// Groups of the chunk, `outs` outputs from o + i0 on.
+template <int bits, int group, bool two_parts, int outs, int rows>
+inline void dot_outs(const Matrix& w, const MatvecRow* x, int64_t o, int64_t i0, const Chunk& c, Block<rows>& block) {
+  constexpr int64_t kUnitCodes = kUnit * bits / 8;
+  constexpr int64_t kUnitX = two_parts ? 2 * kUnit : kUnit;
+  const int64_t row_bytes = w.in * bits / 8;
+  const int64_t unit0 = c.begin * group / kUnit;
+  const int64_t units = c.n * group / kUnit;  // whole ones
+  const int64_t rest = (c.n * group - units * kUnit) * bits / 8;
+  const uint8_t* codes = w.data + (o + i0) * row_bytes + unit0 * kUnitCodes;
+  const char* ahead = reinterpret_cast<const char*>(codes) + kPrefetch;
+  __m512 sum[outs][rows];
+  for (int i = 0; i < outs; ++i)
+    for (int r = 0; r < rows; ++r) sum[i][r] = c.first() ? _mm512_setzero_ps() : block.sum[i0 + i][r];
+
+  const auto add_unit = [&](const Codes& code, int i, int64_t u) {
+    for (int r = 0; r < rows; ++r) {
+      const __m512i dot = dot_unit<two_parts>(code, x[r].units + (unit0 + u) * kUnitX);
+      sum[i][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), unit_factor<group>(block.factor[i0 + i][r], u), sum[i][r]);
+    }
+  };
+  for (int64_t u = 0; u < units; ++u) {
+    for (int64_t line = 0; line < outs * kUnitCodes; line += 64) _mm_prefetch(ahead + line, _MM_HINT_T0);
+    ahead += outs * kUnitCodes;
+#pragma GCC unroll 4
+    for (int i = 0; i < outs; ++i) add_unit(unpack<bits>(codes + i * row_bytes + u * kUnitCodes), i, u);
+  }
+  if (rest > 0)
+    for (int i = 0; i < outs; ++i) add_unit(unpack<bits>(codes + i * row_bytes + units * kUnitCodes, rest), i, units);
+  for (int i = 0; i < outs; ++i)
+    for (int r = 0; r < rows; ++r) block.sum[i0 + i][r] = sum[i][r];
+}
+
+/// Outputs [o, o + n), at most kBlockOuts.
+template <int bits, int group, bool two_parts, int rows>
+void dot_block(const Matrix& w, const MatvecRow* x, int64_t o, int64_t n, const OutTile& out, int64_t r0) {
+  constexpr int outs = rows == 1 ? 4 : 2;  // share the loads of x
+  Block<rows> block;
+  const int64_t groups = w.in / group;
+  for (int64_t g = 0; g < groups; g += kChunkGroups) {
+    const Chunk chunk{groups, g, std::min(kChunkGroups, groups - g)};
+    convert_scales<rows>(w, x, o, n, chunk, block);
+    int64_t i = 0;
+    for (; i + outs <= n; i += outs) dot_outs<bits, group, two_parts, outs, rows>(w, x, o, i, chunk, block);
+    for (; i < n; ++i) dot_outs<bits, group, two_parts, 1, rows>(w, x, o, i, chunk, block);
+  }
+  for (int r = 0; r < rows; ++r) {
+    float* y = out.y + (r0 + r) * out.stride + o - out.begin;
+    const auto total = [&](int64_t i) { return _mm512_add_ps(block.sum[i][r], block.bias_sum[i][r]); };
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4) _mm_storeu_ps(y + i, sums_of(total(i), total(i + 1), total(i + 2), total(i + 3)));
+    for (; i < n; ++i) y[i] = sum_of(total(i));
+  }
+}
+
+template <int bits, int group, bool two_parts>
+void matvec(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t rows, const OutTile& out) {
+  MatvecRow x[kMatvecRows];
+  for (int64_t r = 0; r < rows; ++r) x[r] = matvec_row(f, packed, r);
+  // The codes of a block stay in the first cache while all the rows pass, four at a time.
+  for (int64_t o = out.begin; o < out.end; o += kBlockOuts) {
+    const int64_t n = std::min(kBlockOuts, out.end - o);
+    for (int64_t r = 0; r < rows; r += 4) {
+      switch (std::min<int64_t>(rows - r, 4)) {
+        case 1: dot_block<bits, group, two_parts, 1>(w, x + r, o, n, out, r); break;
+        case 2: dot_block<bits, group, two_parts, 2>(w, x + r, o, n, out, r); break;
+        case 3: dot_block<bits, group, two_parts, 3>(w, x + r, o, n, out, r); break;
+        default: dot_block<bits, group, two_parts, 4>(w, x + r, o, n, out, r); break;
+      }
+    }
+  }
+}
+
+template <int bits, bool two_parts>
+void matvec_group(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t rows, const OutTile& out) {
+  switch (w.group) {
+    case 32: return matvec<bits, 32, two_parts>(w, f, packed, rows, out);
+    case 64: return matvec<bits, 64, two_parts>(w, f, packed, rows, out);
+    default: return matvec<bits, 128, two_parts>(w, f, packed, rows, out);
+  }
+}
+
+template <int bits>
+void matvec_bits(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t rows, const OutTile& out) {
+  if (f.activations == Activations::int15) return matvec_group<bits, true>(w, f, packed, rows, out);
+  matvec_group<bits, false>(w, f, packed, rows, out);
+}
+
+}  // namespace
+
+void matvec_int(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t rows, const OutTile& out) {
+  switch (w.bits) {
+    case 4: return matvec_bits<4>(w, f, packed, rows, out);
+    case 6: return matvec_bits<6>(w, f, packed, rows, out);
+    default: return matvec_bits<8>(w, f, packed, rows, out);
+  }
+}
+
+}  // namespace saragossa::cpu::avx512
