@@ -2,7 +2,28 @@
 
 #include "core/errors.h"
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 namespace saragossa::cpu {
+
+#if defined(__aarch64__)
+namespace {
+
+/// sdot: every Apple silicon Mac has it, Linux tells.
+bool has_dot_product() {
+#if defined(__APPLE__)
+  return true;
+#elif defined(__linux__)
+  return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+#endif
 
 const char* name_of(Isa isa) {
   switch (isa) {
@@ -24,7 +45,7 @@ std::vector<Isa> available() {
       __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16"))
     found.push_back(Isa::avx512);
 #elif defined(__aarch64__)
-  found.push_back(Isa::neon);
+  if (has_dot_product()) found.push_back(Isa::neon);
 #endif
   return found;
 }

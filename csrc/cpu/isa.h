@@ -10,7 +10,7 @@ enum class Isa {
   scalar,  // the reference: plain loops
   avx2,    // AVX2, FMA, F16C
   avx512,  // AVX-512 F, BW, VL, DQ with VNNI and BF16
-  neon,    // Armv8-A Advanced SIMD (dot product where the CPU has it)
+  neon,    // Armv8.2-A Advanced SIMD with dot product
 };
 
 const char* name_of(Isa isa);
