@@ -70,15 +70,16 @@ void attention_row(const AttentionCall& c, int64_t row, int64_t head, float* sco
   float max = -std::numeric_limits<float>::infinity();
   for (int64_t j = begin; j < end; ++j) {
     const uint8_t* k = c.at(c.k, row, kv_head, j);
-    float s = 0.0f;
-    for (int64_t i = 0; i < d; ++i) s += q[i] * load_float(k, dtype, i);
-    s *= c.scale;
+    double dot = 0.0;
+    for (int64_t i = 0; i < d; ++i) dot += static_cast<double>(q[i]) * load_float(k, dtype, i);
+    float s = static_cast<float>(dot * c.scale);
     if (c.softcap > 0.0f) s = c.softcap * std::tanh(s / c.softcap);
     scores[j] = s;
     max = std::max(max, s);
   }
-  float sum = 0.0f;
-  for (int64_t j = begin; j < end; ++j) sum += scores[j] = std::exp(scores[j] - max);
+  double total = 0.0;
+  for (int64_t j = begin; j < end; ++j) total += scores[j] = std::exp(scores[j] - max);
+  const float sum = static_cast<float>(total);
   std::fill_n(y, d, 0.0f);
   for (int64_t j = begin; j < end; ++j) {
     const uint8_t* v = c.at(c.v, row, kv_head, j);

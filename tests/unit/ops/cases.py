@@ -229,12 +229,17 @@ class Paged:
         put = ops.bf16 if self.dtype == "bf16" else ops.f32
         return core.KvLayer(put(k), put(v))
 
-    def batch(self, ops: Ops) -> Any:
+    def batch(self, ops: Ops, window: int = 0) -> Any:
+        """Blocks that no window reaches are given back: -1 in the table."""
+        table = self.table()
+        for s, (first, _) in enumerate(self.spans):
+            if window:
+                table[s, : max(0, first - window + 1) // self.block] = -1
         return core.Batch(
             ids=ops.i32(np.zeros(self.rows)),
             positions=ops.i32(self.positions()),
             sequence=ops.i32(self.sequence()),
-            block_table=ops.i32(self.table()),
+            block_table=ops.i32(table),
             max_keys=int(self.positions().max()) + 1,
         )
 
@@ -276,7 +281,7 @@ def attention_case(
                     for c in cache:
                         c[p.table()[s, position // p.block], :, position % p.block] = np.nan
         params = core.AttentionParams(scale=scale, window=window, softcap=softcap)
-        enc.attention(y, ops.f32(a["q"]), p.layer(ops, *cache), p.batch(ops), params)
+        enc.attention(y, ops.f32(a["q"]), p.layer(ops, *cache), p.batch(ops, window), params)
         return {"y": y}
 
     return Case("attention", label, make, expected, encode, tolerance=1e-5)
@@ -328,6 +333,7 @@ ATTENTION = [
     attention_case("prefill-tail", Paged(((5, 21),), 5, 1, 20, block=64)),
     attention_case("prefill-window", Paged(((100, 200),), 4, 2, 64), window=70),
     attention_case("prefill-window-small", Paged(((0, 90),), 4, 2, 64, block=24), window=3),
+    attention_case("prefill-window-odd", Paged(((205, 60),), 4, 2, 32, block=20), window=24),
     attention_case("prefill-softcap", Paged(((0, 100),), 4, 2, 64), softcap=5.0, spread=4.0),
     attention_case("prefill-f32", Paged(((64, 70),), 4, 2, 64, dtype="f32")),
     attention_case("prefill-batch", Paged(((0, 33), (255, 12), (7, 1), (0, 140)), 4, 2, 64)),

@@ -212,6 +212,13 @@ def test_filters_break_ties_by_the_lower_id(ops: Ops) -> None:
     assert drawn == {0, 1} | set(range(100, 200))
 
 
+@pytest.mark.parametrize("vocab", [64, 100])
+def test_ties_at_the_end_of_the_vocabulary(ops: Ops, vocab: int) -> None:
+    """The last tokens go another way than whole vectors."""
+    rows = [Row(temperature=1.0, top_k=vocab - 2, seed=s) for s in range(3000)]
+    assert set(draw(ops, np.zeros(vocab), rows).ids.tolist()) == set(range(vocab - 2))
+
+
 @pytest.mark.parametrize("shape", ["flat", "peaked", "steps", "long tail"])
 def test_filters_over_a_real_vocabulary(shape: str) -> None:
     """The kept set, seen through draws that a bias of the noise cannot hide: every set draws the same ids."""

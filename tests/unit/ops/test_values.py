@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from unit.ops.cases import CASES, Case
-from unit.ops.harness import ALL_ISAS, ISAS, Array, error, ops_of, read
+from unit.ops.cases import CASES, Case, Paged
+from unit.ops.harness import ALL_ISAS, ISAS, Array, error, from_bf16, ops_of, read
 
 
 def run(case: Case, isa: str, threads: int = 2) -> dict[str, Array]:
@@ -37,6 +38,18 @@ def test_isa_against_scalar(case: Case, isa: str) -> None:
     got, want = run(case, isa), run(case, "scalar")
     for name in want:
         assert error(got[name], want[name]) <= case.tolerance, name
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_nan_stays_one_in_the_cache(isa: str) -> None:
+    """A NaN whose payload is in the low half would round to infinity."""
+    ops, p = ops_of(isa), Paged(((0, 1),), 1, 1, 20)
+    k = np.zeros((1, 1, 20), np.float32)
+    k.view(np.uint32)[0, 0, ::3] = 0x7F800001
+    k.view(np.uint32)[0, 0, 1::3] = 0xFFFFFFFF
+    kv = p.layer(ops, np.zeros((1, 1, 256, 20)), np.zeros((1, 1, 256, 20)))
+    ops.run(lambda e: e.kv_append(kv, ops.f32(k), ops.f32(k), p.batch(ops)))
+    assert np.array_equal(np.isnan(from_bf16(kv.k.numpy()[0, 0, 0])), np.isnan(k[0, 0]))
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.op == "attention"], ids=str)
