@@ -58,10 +58,10 @@ Tensor CommandEncoder::scratch(DType dtype, Shape shape) {
   return do_scratch(dtype, shape);
 }
 
-Submission CommandEncoder::submit() {
+Submission CommandEncoder::submit(bool interruptible) {
   require(!submitted_, "submit: the encoder was submitted already");
   submitted_ = true;
-  return do_submit();
+  return do_submit(interruptible);
 }
 
 // --- simple ops ---------------------------------------------------------------------------------

@@ -139,7 +139,8 @@ class CommandEncoder {
                       const KvLayer& kv, const Batch& batch);
 
   /// Hands the ops over; the encoder is spent. The destructor of an encoder that was not submitted drops them.
-  Submission submit();
+  /// interruptible: the device's interrupt check may end it half-way; what it writes is then undefined.
+  Submission submit(bool interruptible = false);
 
   const std::vector<OpRecord>& records() const { return records_; }
 
@@ -169,7 +170,7 @@ class CommandEncoder {
   /// Whether the backend overrides do_<op>; where it does not, the parts of the decomposition are recorded.
   virtual bool has_fused(FusedOp op) const = 0;
   virtual Tensor do_scratch(DType dtype, Shape shape) = 0;
-  virtual Submission do_submit() = 0;
+  virtual Submission do_submit(bool interruptible) = 0;
 
  private:
   void record(const char* name, std::vector<Tensor> reads, std::vector<Tensor> writes);

@@ -57,10 +57,14 @@ inline float f16_to_f32(uint16_t h) {
 
 /// One element of a float tensor at `index`, as float.
 inline float load_float(const void* data, DType t, int64_t index) {
+  // Copied, not dereferenced: a tensor of a mapped file may start at any byte.
+  const auto* at = static_cast<const unsigned char*>(data) + index * size_of(t);
+  float f = 0.0f;
+  uint16_t half = 0;
   switch (t) {
-    case DType::f32: return static_cast<const float*>(data)[index];
-    case DType::f16: return f16_to_f32(static_cast<const uint16_t*>(data)[index]);
-    case DType::bf16: return bf16_to_f32(static_cast<const uint16_t*>(data)[index]);
+    case DType::f32: std::memcpy(&f, at, sizeof f); return f;
+    case DType::f16: std::memcpy(&half, at, sizeof half); return f16_to_f32(half);
+    case DType::bf16: std::memcpy(&half, at, sizeof half); return bf16_to_f32(half);
     default: return 0.0f;
   }
 }

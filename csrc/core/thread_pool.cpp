@@ -7,9 +7,12 @@
 #include <chrono>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "core/errors.h"
 
 namespace saragossa {
 namespace {
@@ -182,7 +185,20 @@ ThreadPool::ThreadPool(int threads, int spin_us) {
   n = std::min(n, kMaxThreads);
   impl_ = std::make_unique<Impl>(n, std::max(spin_us, 0));
   impl_->forks_at_start = forks();
-  for (int w = 1; w < n; ++w) impl_->threads.emplace_back([impl = impl_.get(), w] { impl->work(w); });
+  try {
+    for (int w = 1; w < n; ++w) impl_->threads.emplace_back([impl = impl_.get(), w] { impl->work(w); });
+  } catch (const std::system_error& e) {
+    stop_workers();
+    fail(ErrorKind::device, "thread ", impl_->threads.size() + 2, " of ", n, " cannot be started: ", e.what(),
+         "; use fewer (--threads)");
+  }
+}
+
+void ThreadPool::stop_workers() {
+  impl_->stop.store(true);
+  impl_->state.fetch_add(2 * kEpoch);  // a changed value ends their wait
+  impl_->state.notify_all();
+  for (std::thread& thread : impl_->threads) thread.join();
 }
 
 ThreadPool::~ThreadPool() {
@@ -191,10 +207,7 @@ ThreadPool::~ThreadPool() {
     static_cast<void>(impl_.release());
     return;
   }
-  impl_->stop.store(true);
-  impl_->state.fetch_add(2 * kEpoch);  // a changed value ends their wait
-  impl_->state.notify_all();
-  for (std::thread& thread : impl_->threads) thread.join();
+  stop_workers();
 }
 
 int ThreadPool::size() const { return impl_->size; }

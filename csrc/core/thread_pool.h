@@ -32,6 +32,7 @@ class ThreadPool {
 
  private:
   using Thunk = void (*)(void* context, int64_t task, int worker);
+  void stop_workers();
   void run_erased(int64_t tasks, Thunk thunk, void* context);
 
   struct Impl;

@@ -14,10 +14,12 @@ constexpr int64_t kHuge = int64_t{1} << 21;
 
 }  // namespace
 
-CpuBuffer::CpuBuffer(int64_t bytes, [[maybe_unused]] bool sparse) : Buffer(nullptr, bytes) {
+CpuBuffer::CpuBuffer(int64_t bytes, bool sparse) : Buffer(nullptr, bytes) {
   require(bytes >= 0, "allocate: ", bytes, " bytes");
   mapped_ = std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
-  void* at = ::mmap(nullptr, static_cast<size_t>(mapped_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  // Most of a sparse buffer is never touched: it is not held against what the system may promise.
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (sparse ? MAP_NORESERVE : 0);
+  void* at = ::mmap(nullptr, static_cast<size_t>(mapped_), PROT_READ | PROT_WRITE, flags, -1, 0);
   if (at == MAP_FAILED) fail(ErrorKind::device, "out of memory: ", bytes, " bytes: ", std::strerror(errno));
 #ifdef MADV_HUGEPAGE
   if (mapped_ >= 8 * kHuge) ::madvise(at, static_cast<size_t>(mapped_), sparse ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);

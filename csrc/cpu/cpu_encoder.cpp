@@ -115,7 +115,7 @@ CpuEncoder::~CpuEncoder() {
   if (resources_) pool_->give(std::move(resources_));
 }
 
-Submission CpuEncoder::do_submit() {
+Submission CpuEncoder::do_submit(bool interruptible) {
   static std::atomic<uint64_t> numbers{0};
   const uint64_t number = ++numbers;
   Resources& resources = *resources_;
@@ -125,7 +125,9 @@ Submission CpuEncoder::do_submit() {
     for (const Tensor& t : op.writes)
       if (static_cast<CpuBuffer&>(*t.buffer).mark(number)) submission->writes(t.buffer);
   try {
-    resources.commands.run(*executor_, [this] { device().poll_interrupt(); });
+    resources.commands.run(*executor_, [&] {
+      if (interruptible) device().poll_interrupt();
+    });
   } catch (...) {
     submission->failed(std::current_exception());
   }

@@ -62,7 +62,7 @@ class CpuEncoder final : public CommandEncoder {
 
   bool has_fused(FusedOp op) const override;
   Tensor do_scratch(DType dtype, Shape shape) override { return resources_->arena.take(dtype, shape); }
-  Submission do_submit() override;
+  Submission do_submit(bool interruptible) override;
 
  private:
   template <class Fn>

@@ -33,12 +33,14 @@ void configure(Session& session, int row, float temperature, int top_k, float to
     fail(ErrorKind::parameter, "top_logprobs ", top_logprobs, ", expected 0 to 20");
   s.params.top_logprobs = top_logprobs;
   s.bias = bias;
+  const py::gil_scoped_release released;
   session.configure(row, s);
 }
 
 }  // namespace
 
 void bind_session(py::module_& m) {
+  // Whatever waits for the model's mutex lets go of the GIL first: its holder may ask for the GIL.
   using Release = py::call_guard<py::gil_scoped_release>;
   py::class_<Session>(m, "Session", py::module_local())
       .def(py::init<std::shared_ptr<Model>, int, int64_t>(), py::arg("model"), py::arg("rows"), py::arg("context"))
@@ -51,7 +53,7 @@ void bind_session(py::module_& m) {
            py::arg("top_logprobs") = -1, py::arg("bias") = std::vector<std::pair<int32_t, float>>{})
       .def(
           "set_mask", [](Session& s, int row, const std::vector<uint32_t>& mask) { s.set_mask(row, mask); },
-          py::arg("row"), py::arg("mask"))
+          py::arg("row"), py::arg("mask"), Release())
       .def(
           "prefill", [](Session& s, int row, const Ids& tokens, bool draw) { s.prefill(row, tokens, draw); },
           py::arg("row"), py::arg("tokens"), py::arg("draw"), Release())
@@ -64,7 +66,7 @@ void bind_session(py::module_& m) {
             return py::make_tuple(d.id, d.logprobs);
           },
           py::arg("row"))
-      .def("rewind", &Session::rewind, py::arg("row"), py::arg("to"))
+      .def("rewind", &Session::rewind, py::arg("row"), py::arg("to"), Release())
       .def(
           "logits",
           [](Session& s, int row, const Ids& tokens) {
@@ -78,15 +80,15 @@ void bind_session(py::module_& m) {
           py::arg("row"), py::arg("tokens"))
       .def(
           "hidden",
-          [](Session& s, int row, const Ids& tokens, int64_t layers) {
+          [](Session& s, int row, const Ids& tokens) {
             std::vector<float> values;
             {
               const py::gil_scoped_release released;
               values = s.hidden(row, tokens);
             }
-            return to_array(values, layers);
+            return to_array(values, s.layers());
           },
-          py::arg("row"), py::arg("tokens"), py::arg("layers"));
+          py::arg("row"), py::arg("tokens"));
 }
 
 }  // namespace saragossa

@@ -31,6 +31,8 @@ Session::Session(std::shared_ptr<Model> model, int rows, int64_t context)
   sequence_ = device.tensor(DType::i32, {n});
   block_table_ = device.tensor(DType::i32, {n, (context + size - 1) / size});
   params_ = device.tensor(DType::u8, {n, static_cast<int64_t>(sizeof(SampleParams))});
+  identity_ = device.tensor(DType::i32, {n});
+  std::iota(host_data<int32_t>(identity_), host_data<int32_t>(identity_) + n, 0);
   drawn_ids_ = device.tensor(DType::i32, {n});
   logprobs_ = device.tensor(DType::f32, {n, 1 + max_logprobs});
   logprob_ids_ = device.tensor(DType::i32, {n, 1 + max_logprobs});
@@ -180,7 +182,7 @@ void Session::prefill(int row, std::span<const int32_t> tokens, bool draw) {
   const Tensor logits = forward(*enc, row, tokens, wanted, b);
   if (r.sampling.penalties()) count_prompt(row, tokens);
   if (draw) encode_draw(*enc, logits, row);
-  enc->submit().wait();
+  enc->submit(true).wait();
   committed(r, tokens, true);
   if (draw) read_draw(row);
 }
@@ -193,6 +195,7 @@ void Session::step(std::span<const int32_t> rows) {
   for (const int32_t row : rows) {
     Row& r = at(row);
     if (!r.has_drawn) fail(ErrorKind::usage, "session: row ", row, " has no drawn token to go on from");
+    if (std::count(rows.begin(), rows.end(), row) > 1) fail(ErrorKind::usage, "session: row ", row, " twice in a step");
     tokens.push_back(r.drawn.id);
     check_tokens(r, std::span(&tokens.back(), 1));
     r.state.reserve(1);
@@ -204,7 +207,6 @@ void Session::step(std::span<const int32_t> rows) {
     ids_ = b.ids;
     positions_ = b.positions;
     sequence_ = b.sequence;
-    stepping_.assign(rows.begin(), rows.end());
   } else {
     // ids and positions are on the device already: the last step's draw and advance put them there.
     b.ids = ids_;
@@ -219,14 +221,13 @@ void Session::step(std::span<const int32_t> rows) {
   }
 
   auto enc = model_->device->begin();
-  std::vector<int32_t> all(rows.size());
-  std::iota(all.begin(), all.end(), 0);
-  const Tensor logits = model_->decoder->forward(*enc, b, *model_->cache, upload(*model_->device, all));
+  const Tensor logits = model_->decoder->forward(*enc, b, *model_->cache, identity_.slice(0, n));
   for (int64_t i = 0; i < n; ++i) encode_draw(*enc, logits.slice(i, 1), rows[static_cast<size_t>(i)]);
   // One row: the draw feeds the next step on the device.
   if (n == 1) enc->advance(b, drawn_ids_.slice(rows[0], 1));
+  stepping_.clear();  // until the step is done, what the device holds is not to be trusted
   enc->submit().wait();
-  if (n > 1) stepping_.clear();
+  if (n == 1) stepping_.assign(rows.begin(), rows.end());
   for (size_t i = 0; i < rows.size(); ++i) committed(at(rows[i]), std::span(&tokens[i], 1), false);
   for (const int32_t row : rows) read_draw(row);
 }
@@ -260,7 +261,7 @@ std::vector<float> Session::logits(int row, std::span<const int32_t> tokens) {
   const Tensor logits = forward(*enc, row, tokens, wanted, b);
   const Tensor out = model_->device->tensor(DType::f32, logits.shape);
   enc->gather_rows(out, logits, wanted);
-  enc->submit().wait();
+  enc->submit(true).wait();
   committed(r, tokens, true);
   const float* values = host_data<float>(out);
   return {values, values + out.numel()};
@@ -276,7 +277,7 @@ std::vector<float> Session::hidden(int row, std::span<const int32_t> tokens) {
   std::vector<Tensor> layers;
   const Tensor wanted = upload(*model_->device, std::vector<int32_t>{static_cast<int32_t>(tokens.size()) - 1});
   forward(*enc, row, tokens, wanted, b, &layers);
-  enc->submit().wait();
+  enc->submit(true).wait();
   committed(r, tokens, true);
   std::vector<float> out;
   for (const Tensor& layer : layers) {

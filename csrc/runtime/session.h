@@ -35,6 +35,7 @@ class Session {
 
   int rows() const { return static_cast<int>(rows_.size()); }
   int64_t context() const { return context_; }
+  int64_t layers() const { return static_cast<int64_t>(model_->decoder->spec().layers.size()); }
   /// Tokens of a row in the cache; the last drawn one is not yet among them.
   int64_t length(int row) const { return at(row).state.length(); }
 
@@ -83,6 +84,7 @@ class Session {
   int64_t context_;
   std::vector<Row> rows_;
   Tensor ids_, positions_, sequence_;  // i32 [rows]: of the last step, fed on the device
+  Tensor identity_;                    // i32 [rows]: 0, 1, 2, ...
   Tensor block_table_;                 // i32 [rows, max_blocks]
   Tensor params_, counts_, drawn_ids_, logprobs_, logprob_ids_;
   std::vector<int32_t> stepping_;  // rows that ids_ and positions_ stand for; empty: none

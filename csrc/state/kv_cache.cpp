@@ -17,7 +17,23 @@ KvCache::KvCache(Device& device, const std::vector<KvLayerSpec>& layers, int64_t
   for (int64_t b = blocks - 1; b >= 0; --b) free_.push_back(static_cast<int32_t>(b));
 }
 
+int64_t KvCache::free_blocks() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(free_.size());
+}
+
+void KvCache::share(int32_t block) {
+  const std::lock_guard lock(mutex_);
+  ++references_[static_cast<size_t>(block)];
+}
+
+bool KvCache::shared(int32_t block) const {
+  const std::lock_guard lock(mutex_);
+  return references_[static_cast<size_t>(block)] > 1;
+}
+
 int32_t KvCache::take() {
+  const std::lock_guard lock(mutex_);
   if (free_.empty())
     fail(ErrorKind::context, "the KV cache is full: all ", blocks(), " blocks of ", block_tokens_,
          " tokens are in use");
@@ -28,6 +44,7 @@ int32_t KvCache::take() {
 }
 
 void KvCache::release(int32_t block) {
+  const std::lock_guard lock(mutex_);
   int32_t& references = references_[static_cast<size_t>(block)];
   require(references > 0, "kv cache: block ", block, " released twice");
   if (--references == 0) free_.push_back(block);

@@ -2,6 +2,7 @@
 // Keys and values of a model's layers, in blocks that sequences share, and a sequence's view of them.
 
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "device.h"
@@ -22,19 +23,20 @@ class KvCache {
   const KvLayer& layer(size_t i) const { return layers_[i]; }
   int64_t block_tokens() const { return block_tokens_; }
   int64_t blocks() const { return static_cast<int64_t>(references_.size()); }
-  int64_t free_blocks() const { return static_cast<int64_t>(free_.size()); }
+  int64_t free_blocks() const;
   /// Of one token over all layers.
   int64_t bytes_per_token() const { return bytes_per_token_; }
 
   /// A block with one reference; Error(context) when none is free.
   int32_t take();
-  void share(int32_t block) { ++references_[static_cast<size_t>(block)]; }
+  void share(int32_t block);
   void release(int32_t block);
-  bool shared(int32_t block) const { return references_[static_cast<size_t>(block)] > 1; }
+  bool shared(int32_t block) const;
   /// A new block with the same bytes.
   int32_t copy(int32_t block);
 
  private:
+  mutable std::mutex mutex_;  // of free_ and references_: a session may go while another one runs
   std::vector<KvLayer> layers_;
   std::vector<int32_t> free_;
   std::vector<int32_t> references_;

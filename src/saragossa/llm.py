@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, overload
@@ -243,7 +244,11 @@ class LLM:
     # --- inside ---------------------------------------------------------------------------------
 
     def _ids(self, prompt: Prompt) -> list[int]:
-        return self.tokenize(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
+        if isinstance(prompt, str):
+            return self.tokenize(prompt)
+        if not isinstance(prompt, Sequence):
+            raise UsageError(f"a prompt is a string or token ids, not {type(prompt).__name__}")
+        return token_ids(prompt, self.spec.decoder.vocab)
 
     def _complete(self, ids: Sequence[int], options: GenerationOptions, continues: bool) -> Completion:
         timing = Timing()
@@ -279,10 +284,24 @@ class LLM:
         )
 
 
+def token_ids(values: Sequence[int], vocab: int) -> list[int]:
+    """Token ids as plain integers. Raises UsageError that names the first that is none or out of range."""
+    ids: list[int] = []
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise UsageError(f"a token id is a whole number, found {value!r}")
+        if not 0 <= int(value) < vocab:
+            raise UsageError(
+                f"token id {value} is out of range; the vocabulary has {vocab} (0 to {vocab - 1})"
+            )
+        ids.append(int(value))
+    return ids
+
+
 def _is_prompt(value: object) -> bool:
     """A string, or a sequence of token ids; an empty sequence is an empty prompt."""
     if isinstance(value, str):
         return True
-    if not isinstance(value, Sequence):
+    if not isinstance(value, Sequence) or isinstance(value, bytes | bytearray):
         raise UsageError(f"a prompt is a string, token ids, or a list of those, not {type(value).__name__}")
-    return all(isinstance(item, int) for item in value)
+    return all(not isinstance(item, str | Sequence) for item in value)

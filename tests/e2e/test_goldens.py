@@ -95,7 +95,7 @@ def test_prompt_over_several_cache_blocks(name: str, exact: bool) -> None:
 def test_hidden_states_tell_the_first_wrong_layer(name: str) -> None:
     z = golden(name)
     layers = len(z["hidden_norm"]) - 2
-    hidden = session(GOLDEN / name, exact=True).hidden(0, z["prompt"].tolist(), layers)
+    hidden = session(GOLDEN / name, exact=True).hidden(0, z["prompt"].tolist())
     for layer in range(layers):
         want = z["hidden_first8"][layer + 1]
         assert np.allclose(hidden[layer, :8], want, atol=1e-4, rtol=1e-4), f"layer {layer}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import threading
 from itertools import pairwise
 from pathlib import Path
 
@@ -208,3 +209,49 @@ def test_ctrl_c_ends_a_long_prefill_and_the_session_stands_where_it_stood(
     session.rewind(0)
     session.prefill(PROMPT)
     assert [session.step() for _ in range(3)] == want
+
+
+def test_threads_share_a_model_with_a_session_each(llm: saragossa.LLM) -> None:
+    want = llm.generate(PROMPT, max_tokens=4, ignore_eos=True).token_ids
+    failures: list[object] = []
+
+    def work() -> None:
+        for _ in range(10):
+            session = llm.session()
+            session.prefill(PROMPT * 8)
+            session.rewind(0)
+            session.prefill(PROMPT)
+            got = [session.step() for _ in range(4)]
+            if got != want:
+                failures.append(got)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "deadlock"
+    assert not failures
+
+
+@pytest.mark.parametrize("bad", [5.9, "5", True, None])
+def test_an_id_that_is_no_whole_number_is_refused(llm: saragossa.LLM, bad: object) -> None:
+    with pytest.raises(UsageError, match=r"whole number|a prompt is"):
+        llm.generate([5, bad, 6])  # type: ignore[list-item]
+
+
+def test_a_bad_prompt_of_a_batch_is_found_before_anything_runs(llm: saragossa.LLM) -> None:
+    with pytest.raises(UsageError, match="token id 999"):
+        llm.generate([*[PROMPT] * 9, [5, 999]], max_tokens=1)
+
+
+def test_numpy_ids_are_ids(llm: saragossa.LLM) -> None:
+    assert (
+        llm.generate(list(np.array(PROMPT)), max_tokens=2).token_ids
+        == llm.generate(PROMPT, max_tokens=2).token_ids
+    )
+
+
+def test_a_tiny_temperature_is_greedy(llm: saragossa.LLM) -> None:
+    greedy = llm.generate(PROMPT, max_tokens=4, ignore_eos=True).token_ids
+    assert llm.generate(PROMPT, max_tokens=4, temperature=1e-45, seed=1, ignore_eos=True).token_ids == greedy

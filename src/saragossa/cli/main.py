@@ -18,6 +18,7 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):  # a terminal without UTF-8 gets ? rather than a traceback
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
@@ -25,6 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = parse(list(sys.argv[1:] if argv is None else argv))
     except SystemExit as leave:  # --help, --version and usage errors
         return leave.code if isinstance(leave.code, int) else 1
+    except OSError as error:  # --version into a full disk
+        print(f"saragossa: error: {describe(error)}", file=sys.stderr)
+        return 1
     try:
         return _run(args.module, args)
     except KeyboardInterrupt:
@@ -39,6 +43,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"saragossa: error: {describe(error)}", file=sys.stderr)
         return error.exit_code if isinstance(error, SaragossaError) else 1
+
+
+def _open_missing_streams() -> None:
+    """Streams that the caller closed (`<&-`, `>&-`) read as empty and swallow what is written."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
 
 
 def _run(module: str, args: object) -> int:

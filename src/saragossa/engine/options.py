@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from saragossa.errors import ParameterError
-from saragossa.text.generation_defaults import GenerationDefaults
+from saragossa.text.generation_defaults import MAX_REPETITION_PENALTY, MAX_TEMPERATURE, GenerationDefaults
+from saragossa.text.stop import check_stops
 
 FinishReason = Literal["stop", "length"]
 MAX_TOP_LOGPROBS = 20  # as OpenAI allows
+GREEDY_BELOW = 1e-5  # a temperature below this is greedy: the logits over it would overflow
 MAX_LOGIT_BIAS = 1024  # entries; OpenAI allows 300
 
 
@@ -50,11 +51,11 @@ class GenerationOptions:
         """Raise ParameterError that names the first parameter that is out of range or no number."""
         if self.max_tokens is not None:
             _integer("max_tokens", self.max_tokens, 1, 2**31 - 1)
-        _number("temperature", self.temperature, 0.0, 2.0)
+        _number("temperature", self.temperature, 0.0, MAX_TEMPERATURE)
         _integer("top_k", self.top_k, 0, 2**31 - 1)
         _number("top_p", self.top_p, 0.0, 1.0, open_low=True)
         _number("min_p", self.min_p, 0.0, 1.0)
-        _number("repetition_penalty", self.repetition_penalty, 0.0, 10.0, open_low=True)
+        _number("repetition_penalty", self.repetition_penalty, 0.01, MAX_REPETITION_PENALTY)
         _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         if self.seed is not None:
@@ -65,6 +66,7 @@ class GenerationOptions:
             raise ParameterError(
                 "ignore_eos", f"ignore_eos: found {self.ignore_eos!r}, accepted is True or False"
             )
+        check_stops(self.stop)
         self._validate_bias()
 
     def _validate_bias(self) -> None:
@@ -114,7 +116,7 @@ class GenerationOptions:
         """The keyword arguments of the core's Session.configure."""
         seed = secrets.randbits(64) if self.seed is None else self.seed
         return {
-            "temperature": float(self.temperature),
+            "temperature": float(self.temperature) if self.temperature >= GREEDY_BELOW else 0.0,
             "top_k": self.top_k,
             "top_p": float(self.top_p),
             "min_p": float(self.min_p),
@@ -180,9 +182,8 @@ def _number(name: str, value: object, low: float, high: float, *, open_low: bool
     fits = (
         isinstance(value, int | float)
         and not isinstance(value, bool)
-        and math.isfinite(value)
         and (low < value if open_low else low <= value)
-        and value <= high
+        and value <= high  # false for NaN and infinities
     )
     if not fits:
         bounds = f"{'above ' if open_low else ''}{low:g} to {high:g}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from saragossa.errors import ModelError, TokenizerError
@@ -42,7 +43,7 @@ def read_object(
     path: Path, *, limit: int = MAX_CONFIG_BYTES, error: type[ModelError] = TokenizerError
 ) -> dict[str, object]:
     """The JSON object in `path`; an empty one if the file does not exist."""
-    if not path.is_file():
+    if not os.path.lexists(path):  # a broken link or a folder of that name is an error, not an absence
         return {}
     try:
         value = json.loads(read_text(path, limit, error))

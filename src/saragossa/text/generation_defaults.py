@@ -11,6 +11,8 @@ from saragossa.text.files import read_object
 
 FILE = "generation_config.json"
 MAX_TOP_K = 1 << 20
+MAX_TEMPERATURE = 2.0
+MAX_REPETITION_PENALTY = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,9 @@ class GenerationDefaults:
 
         return cls(
             do_sample=do_sample,
-            temperature=number("temperature", 0, 100),
+            temperature=number("temperature", 0, MAX_TEMPERATURE),
             top_k=top_k,
             top_p=number("top_p", 0, 1, above=True),
             min_p=number("min_p", 0, 1),
-            repetition_penalty=number("repetition_penalty", 0, 100, above=True),
+            repetition_penalty=number("repetition_penalty", 0.01, MAX_REPETITION_PENALTY),
         )
