@@ -74,9 +74,9 @@ void store_float(uint8_t* to, DType dtype, int64_t i, float v) {
   } else {  // truncated; the values here are normal in f16
     const uint32_t u = std::bit_cast<uint32_t>(v);
     const uint32_t exponent = (u >> 23) & 255u;
-    half = exponent < 113u ? uint16_t{0}
-                           : static_cast<uint16_t>(((u >> 16) & 0x8000u) | ((exponent - 112u) << 10) |
-                                                   ((u >> 13) & 0x3ffu));
+    half = exponent < 113u
+               ? uint16_t{0}
+               : static_cast<uint16_t>(((u >> 16) & 0x8000u) | ((exponent - 112u) << 10) | ((u >> 13) & 0x3ffu));
   }
   std::memcpy(to + 2 * i, &half, 2);
 }
@@ -158,8 +158,8 @@ class Dirty {
 };
 
 /// y [rows, out + 2 kSide], borders kept, from an instruction set's table; tiles of `chunk` outputs.
-std::vector<float> run_table(const LinearKernels& table, const Matrix& w, Activations mode, const float* x, int64_t rows,
-                             int64_t chunk) {
+std::vector<float> run_table(const LinearKernels& table, const Matrix& w, Activations mode, const float* x,
+                             int64_t rows, int64_t chunk) {
   const int64_t stride = w.out + 2 * kSide;
   std::vector<float> y(static_cast<size_t>(rows * stride), kBorder);
   const PackFormat format{mode, w.bits, w.group, w.in, rows > kMatvecRows};
@@ -167,8 +167,7 @@ std::vector<float> run_table(const LinearKernels& table, const Matrix& w, Activa
   const Dirty packed(packs ? table.packed_bytes(format, rows) : 0);
   if (packs) {
     const int64_t step = (8 + table.pack_rows - 1) / table.pack_rows * table.pack_rows;
-    for (int64_t r = 0; r < rows; r += step)
-      table.pack(format, x, rows, r, std::min(rows, r + step), packed.get());
+    for (int64_t r = 0; r < rows; r += step) table.pack(format, x, rows, r, std::min(rows, r + step), packed.get());
   }
   const Dirty scratch(packs && format.matmul ? table.matmul_scratch(format) : 0);
   if (packs && format.matmul) chunk = (chunk + table.matmul_outs - 1) / table.matmul_outs * table.matmul_outs;
