@@ -1,0 +1,256 @@
+"""Linears: scalar against NumPy, every instruction set against scalar, and what must not change a bit.
+
+Errors are normalised: |y - want| / (|x| |w|), norms along the inputs, |w| = |code * scale| + |bias|.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from saragossa import _core_test as core
+from unit.ops.harness import ISAS, Array, Ops, from_bf16, to_bf16
+
+# How far an output may be from float64. f32: roundings. int15, int8: half a step of a group's largest value,
+# at most sqrt(128) / (2 * 16256) = 3.5e-4 and 128 times that; errors of neighbours cancel.
+MODES = {"f32": 1e-6, "int15": 6e-5, "int8": 8e-3}
+# Integer sums are exact, so instruction sets differ by the order of a few float roundings.
+BETWEEN_ISAS = 1e-6
+
+
+@dataclass
+class Case:
+    """A weight [out, in] in affine (bits > 0) or dense form, as NumPy sees it."""
+
+    out: int
+    n_in: int
+    bits: int
+    group: int
+    dtype: str
+    data: Array  # u32 [out, in * bits / 32] or the dense weight
+    scales: Array
+    biases: Array
+    w: Array  # f64 [out, in]
+    size: Array  # f64 [out], the norm of the terms
+
+    def weight(self, ops: Ops) -> Any:
+        put = ops.device.tensor
+        if self.bits == 0:
+            return core.Weight(self.out, self.n_in, put(self.data, self.dtype))
+        return core.Weight(
+            self.out,
+            self.n_in,
+            put(self.data, "u32"),
+            bits=self.bits,
+            group=self.group,
+            scales=put(self.scales, self.dtype),
+            biases=put(self.biases, self.dtype),
+        )
+
+
+def stored(x: Array, dtype: str) -> tuple[Array, Array]:
+    """x as the file has it, and the values that this means."""
+    if dtype == "bf16":
+        return to_bf16(x), from_bf16(to_bf16(x)).astype(np.float64)
+    y = x.astype(np.float16 if dtype == "f16" else np.float32)
+    return y, y.astype(np.float64)
+
+
+def make(out: int, n_in: int, bits: int, group: int, dtype: str, codes: Array | None = None) -> Case:
+    r = np.random.default_rng([out, n_in, bits, group])
+    if bits == 0:
+        data, w = stored(r.normal(size=(out, n_in)), dtype)
+        return Case(out, n_in, 0, 0, dtype, data, data, data, w, np.linalg.norm(w, axis=1))
+    if codes is None:
+        codes = r.integers(0, 1 << bits, (out, n_in))
+    # Row by row one LSB-first stream: bit b of code k is bit k * bits + b.
+    stream = (codes[..., None] >> np.arange(bits) & 1).astype(np.uint8).reshape(out, -1)
+    data = np.packbits(stream, axis=1, bitorder="little").view("<u4")
+    scales, s = stored(r.normal(size=(out, n_in // group)) * 0.01, dtype)
+    biases, b = stored(r.normal(size=(out, n_in // group)) * 0.05, dtype)
+    s, b = np.repeat(s, group, axis=1), np.repeat(b, group, axis=1)
+    size = np.linalg.norm(np.abs(codes * s) + np.abs(b), axis=1)
+    return Case(out, n_in, bits, group, dtype, data, scales, biases, codes * s + b, size)
+
+
+def inputs(rows: int, n_in: int) -> Array:
+    """Values of very different size from group to group, as activations have them."""
+    r = np.random.default_rng([rows, n_in])
+    return (r.normal(size=(rows, n_in)) * np.exp(r.normal(size=n_in))).astype(np.float32)
+
+
+_OPS: dict[tuple[str, str, int], Ops] = {}
+
+
+def ops_for(isa: str, mode: str, threads: int = 2) -> Ops:
+    key = (isa, mode, threads)
+    if key not in _OPS:
+        _OPS[key] = Ops(isa, activations=mode, threads=threads)
+    return _OPS[key]
+
+
+def linear(ops: Ops, case: Case, x: Array, bias: Array | None = None) -> Array:
+    y = ops.empty(len(x), case.out)
+    w, x_tensor = case.weight(ops), ops.f32(x)
+    b = ops.f32(bias) if bias is not None else core.Tensor()
+    ops.run(lambda e: e.linear(y, x_tensor, w, b))
+    return np.asarray(y.numpy())
+
+
+def normalised(got: Array, want: Array, x: Array, case: Case) -> float:
+    assert got.shape == want.shape
+    size = np.linalg.norm(x.astype(np.float64), axis=1)[:, None] * case.size
+    return float(np.max(np.abs(got - want) / size))
+
+
+FORMS = [(bits, group) for bits in (4, 6, 8) for group in (32, 64, 128)]
+ROWS = (1, 2, 3, 5, 8, 9, 23)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize(("bits", "group"), [*FORMS, (0, 0)])
+def test_against_numpy(bits: int, group: int, dtype: str, mode: str) -> None:
+    case = make(19, (group or 37) * 9, bits, group, dtype)
+    for isa in ISAS:
+        for rows in (1, 4, 11):
+            x = inputs(rows, case.n_in)
+            want = x.astype(np.float64) @ case.w.T
+            limit = MODES[mode if bits else "f32"]
+            assert normalised(linear(ops_for(isa, mode), case, x), want, x, case) <= limit, (isa, rows)
+
+
+@pytest.mark.parametrize("isa", ISAS[1:])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("bits", "group"), [*FORMS, (0, 0)])
+def test_instruction_sets_agree(bits: int, group: int, mode: str, isa: str) -> None:
+    # few groups, odd ones, more than a vector of scales has and than are converted at once; many outputs
+    for groups, out in ((1, 5), (2, 16), (5, 33), (8, 8), (9, 70), (18, 7), (67, 3)):
+        dtype = ("f32", "f16", "bf16")[groups % 3]
+        case = make(out, (group or 29) * groups, bits, group, dtype)
+        for rows in ROWS:
+            x = inputs(rows, case.n_in)
+            want = linear(ops_for("scalar", mode), case, x)
+            got = linear(ops_for(isa, mode), case, x)
+            assert normalised(got, want, x, case) <= BETWEEN_ISAS, (groups, out, rows)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("bits", [0, 4, 6, 8])
+def test_a_row_does_not_depend_on_its_neighbours(bits: int, mode: str, isa: str) -> None:
+    """Bit for bit up to 8 rows; on the exact path for any number: a continued sequence equals a fresh one."""
+    case = make(43, 64 * 9, bits, 64, "bf16")
+    x = inputs(20, case.n_in)
+    ops = ops_for(isa, mode)
+    alone = np.concatenate([linear(ops, case, x[i : i + 1]) for i in range(len(x))])
+    for rows in (2, 3, 4, 5, 6, 7, 8, *((9, 20) if mode == "f32" else ())):
+        assert linear(ops, case, x[:rows]).tobytes() == alone[:rows].tobytes(), rows
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("rows", [1, 20])
+def test_threads_do_not_change_a_bit(rows: int, mode: str, isa: str) -> None:
+    case = make(301, 64 * 9, 4, 64, "bf16")
+    x = inputs(rows, case.n_in)
+    results = {linear(ops_for(isa, mode, threads), case, x).tobytes() for threads in (1, 2, 3, 5)}
+    assert len(results) == 1
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("rows", [1, 20])
+@pytest.mark.parametrize("op", ["linear_group", "linear_add", "linear_gated"])
+def test_fused_equals_decomposed(op: str, rows: int, isa: str) -> None:
+    """Outputs of one group may differ in bits and group size; each needs its own packed input."""
+    n_in = 128 * 3
+    a, b, c = (
+        make(o, n_in, *f) for o, f in ((35, (4, 64, "bf16")), (35, (6, 128, "f16")), (9, (8, 32, "f32")))
+    )
+    x, start = inputs(rows, n_in), inputs(rows, 35)
+    bias = inputs(3, 35)
+    results = []
+    for fused in (True, False):
+        ops = Ops(isa, fused=fused, threads=2, activations="int15")
+        ys = [ops.f32(start), ops.empty(rows, 35), ops.empty(rows, 9)]
+        wa, wb, wc = (k.weight(ops) for k in (a, b, c))
+        xt, ba, bb = ops.f32(x), ops.f32(bias[0]), ops.f32(bias[1])
+        enc = ops.begin()
+        if op == "linear_group":
+            none = core.Tensor()
+            parts = [
+                core.LinearOut(y, w, t) for y, w, t in zip(ys, (wa, wb, wc), (ba, none, none), strict=True)
+            ]
+            enc.linear_group(xt, parts)
+        elif op == "linear_add":
+            enc.linear_add(ys[0], xt, wa, ba)
+        else:
+            enc.linear_gated(ys[0], xt, wa, wb, "silu", ba, bb)
+        enc.submit().wait()
+        results.append(b"".join(y.numpy().tobytes() for y in ys))
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("bits", [4, 6, 8])
+def test_largest_codes_do_not_saturate(bits: int, mode: str, isa: str) -> None:
+    for group in (32, 64, 128):
+        n_in = group * 4
+        case = make(8, n_in, bits, group, "f32", codes=np.full((8, n_in), (1 << bits) - 1))
+        for rows in (1, 9):
+            for x in (np.ones((rows, n_in)), -np.ones((rows, n_in)), inputs(rows, n_in) * 0 + 3):
+                got = linear(ops_for(isa, mode), case, x.astype(np.float32))
+                assert normalised(got, x @ case.w.T, x, case) <= MODES[mode], (group, rows)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("mode", ["int15", "int8"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_shows_in_its_row_alone(bad: float, mode: str, isa: str) -> None:
+    case = make(21, 64 * 5, 4, 64, "bf16")
+    for rows in (3, 12):
+        x = inputs(rows, case.n_in)
+        clean = linear(ops_for(isa, mode), case, x)
+        x[1, 77] = bad
+        got = linear(ops_for(isa, mode), case, x)
+        assert np.isnan(got[1]).all()
+        assert np.delete(got, 1, axis=0).tobytes() == np.delete(clean, 1, axis=0).tobytes()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("mode", ["int15", "int8"])
+def test_very_small_and_very_large_inputs(mode: str, isa: str) -> None:
+    case = make(21, 64 * 5, 4, 64, "bf16")
+    for rows in (1, 12):
+        for scale in (1e-44, 1e-38, 1e-31):
+            assert (
+                np.abs(linear(ops_for(isa, mode), case, inputs(rows, case.n_in) * np.float32(scale))).max()
+                < 1e-27
+            )
+        x = inputs(rows, case.n_in).astype(np.float64) * 1e30
+        got = linear(ops_for(isa, mode), case, x.astype(np.float32))
+        assert normalised(got, x @ case.w.T, x, case) <= MODES[mode]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("rows", [1, 9, 530])
+def test_bias_and_many_rows(rows: int, isa: str) -> None:
+    case = make(18, 64, 4, 64, "f16")
+    x, bias = inputs(rows, 64), inputs(1, 18)[0]
+    got = linear(ops_for(isa, "int15"), case, x, bias)
+    assert normalised(got - bias, x.astype(np.float64) @ case.w.T, x, case) <= MODES["int15"]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("bits", [0, 4, 6, 8])
+def test_embedding_of_any_weight(bits: int, isa: str) -> None:
+    case = make(30, 64 * 3, bits, 32, "bf16")
+    ops = ops_for(isa, "int15")
+    y = ops.empty(3, case.n_in)
+    ids, table = ops.i32([29, 0, 7]), case.weight(ops)
+    ops.run(lambda e: e.embed(y, table, ids, 0.5))
+    assert np.allclose(y.numpy(), case.w[[29, 0, 7]] * 0.5, rtol=1e-6, atol=1e-7)
