@@ -246,8 +246,6 @@ class LLM:
     def _ids(self, prompt: Prompt) -> list[int]:
         if isinstance(prompt, str):
             return self.tokenize(prompt)
-        if not isinstance(prompt, Sequence):
-            raise UsageError(f"a prompt is a string or token ids, not {type(prompt).__name__}")
         return token_ids(prompt, self.spec.decoder.vocab)
 
     def _complete(self, ids: Sequence[int], options: GenerationOptions, continues: bool) -> Completion:
@@ -286,6 +284,8 @@ class LLM:
 
 def token_ids(values: Sequence[int], vocab: int) -> list[int]:
     """Token ids as plain integers. Raises UsageError that names the first that is none or out of range."""
+    if not isinstance(values, Sequence):
+        raise UsageError(f"a prompt is a string or token ids, not {type(values).__name__}")
     ids: list[int] = []
     for value in values:
         if isinstance(value, bool) or not isinstance(value, Integral):

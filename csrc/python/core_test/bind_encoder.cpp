@@ -89,7 +89,8 @@ void register_encoder(py::module_& m) {
       .def("norm_add", &E::norm_add, py::arg("y"), py::arg("x"), py::arg("w"), py::arg("eps"))
       .def("qk_rope_append", &E::qk_rope_append, py::arg("q"), py::arg("k"), py::arg("v"), py::arg("norm"),
            py::arg("rope"), py::arg("kv"), py::arg("batch"))
-      .def("submit", &E::submit, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "submit", [](E& enc) { return enc.submit(); }, py::call_guard<py::gil_scoped_release>())
       .def("records", &E::records, py::return_value_policy::copy);
 }
 
