@@ -83,8 +83,7 @@ void unpack_panel(const Matrix& w, int64_t o, int64_t k0, int64_t n, int32_t* pa
   const int64_t row_bytes = w.in * bits / 8;
   for (int64_t half = 0; half < kPanelOuts; half += 8) {
     const uint8_t* row[8];
-    for (int64_t i = 0; i < 8; ++i)
-      row[i] = w.data + std::min(o + half + i, w.out - 1) * row_bytes + k0 * bits / 8;
+    for (int64_t i = 0; i < 8; ++i) row[i] = w.data + std::min(o + half + i, w.out - 1) * row_bytes + k0 * bits / 8;
     constexpr int64_t step = bits == 4 ? 64 : 16;
     for (int64_t k = 0; k < n; k += step) {
       const int64_t left = (n - k) * bits / 8;  // bytes to the block's end

@@ -74,8 +74,7 @@ inline __m256i dot_unit(const Codes<bits>& c, const uint8_t* x) {
     const __m256i hi = _mm256_add_epi16(_mm256_maddubs_epi16(c.v[0], q[0]), _mm256_maddubs_epi16(c.v[1], q[1]));
     if constexpr (!two_parts) return _mm256_madd_epi16(hi, _mm256_set1_epi16(1));
     const __m256i lo = _mm256_add_epi16(_mm256_maddubs_epi16(c.v[0], q[2]), _mm256_maddubs_epi16(c.v[1], q[3]));
-    return _mm256_add_epi32(_mm256_madd_epi16(hi, _mm256_set1_epi16(128)),
-                            _mm256_madd_epi16(lo, _mm256_set1_epi16(1)));
+    return _mm256_add_epi32(_mm256_madd_epi16(hi, _mm256_set1_epi16(128)), _mm256_madd_epi16(lo, _mm256_set1_epi16(1)));
   }
 }
 
@@ -83,8 +82,8 @@ inline __m256i dot_unit(const Codes<bits>& c, const uint8_t* x) {
 template <int rows>
 struct Block {
   alignas(32) float factor[kBlockOuts][rows][kChunkGroups];  // w_scale * x_scale
-  __m256 bias_sum[kBlockOuts][rows];                          // sums of w_bias * x_sum
-  __m256 sum[kBlockOuts][rows];                               // sums of factor * dot
+  __m256 bias_sum[kBlockOuts][rows];                         // sums of w_bias * x_sum
+  __m256 sum[kBlockOuts][rows];                              // sums of factor * dot
 };
 
 /// Groups of a row, and the part of them that is converted at once.
@@ -159,8 +158,7 @@ void convert_row_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t 
 
 template <int rows, DType dtype>
 void convert_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t outs, const Chunk& c, Block<rows>& block) {
-  if (c.groups >= 8 && c.groups <= kChunkGroups)
-    return convert_row_scales<rows, dtype>(w, x, o, outs, c.groups, block);
+  if (c.groups >= 8 && c.groups <= kChunkGroups) return convert_row_scales<rows, dtype>(w, x, o, outs, c.groups, block);
   for (int64_t i = 0; i < outs; ++i) {
     const uint8_t* scales = w.scales + (o + i) * c.groups * size_of(dtype);
     const uint8_t* biases = w.biases + (o + i) * c.groups * size_of(dtype);
@@ -201,8 +199,7 @@ inline __m256 unit_factor(const float* factor, int64_t unit) {
 
 /// Groups [g0, g0 + n) of `outs` outputs from o + i0 on.
 template <int bits, int group, bool two_parts, int outs, int rows>
-inline void dot_outs(const Matrix& w, const MatvecRow* x, int64_t o, int64_t i0, const Chunk& c,
-                     Block<rows>& block) {
+inline void dot_outs(const Matrix& w, const MatvecRow* x, int64_t o, int64_t i0, const Chunk& c, Block<rows>& block) {
   constexpr int64_t kUnitCodes = kUnit * bits / 8;
   constexpr int64_t kUnitX = two_parts || bits == 8 ? 2 * kUnit : kUnit;
   constexpr int64_t kUnitsPerGroup = group == 128 ? 2 : 1;
@@ -235,8 +232,8 @@ inline void dot_outs(const Matrix& w, const MatvecRow* x, int64_t o, int64_t i0,
         const Codes<bits> second = unpack<bits>(p + kUnitCodes);
         for (int r = 0; r < rows; ++r) {
           const uint8_t* q = x[r].units + (unit0 + u) * kUnitX;
-          const __m256i dot = _mm256_add_epi32(dot_unit<bits, two_parts>(first, q),
-                                               dot_unit<bits, two_parts>(second, q + kUnitX));
+          const __m256i dot =
+              _mm256_add_epi32(dot_unit<bits, two_parts>(first, q), dot_unit<bits, two_parts>(second, q + kUnitX));
           sum[i][r] =
               _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), unit_factor<group>(block.factor[i0 + i][r], u), sum[i][r]);
         }
@@ -307,10 +304,12 @@ void matvec_group(const Matrix& w, const PackFormat& f, const uint8_t* packed, i
 void matvec_int(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t rows, const OutTile& out) {
   const bool two_parts = f.activations == Activations::int15;
   switch (w.bits) {
-    case 4: return two_parts ? matvec_group<4, true>(w, f, packed, rows, out)
-                             : matvec_group<4, false>(w, f, packed, rows, out);
-    case 6: return two_parts ? matvec_group<6, true>(w, f, packed, rows, out)
-                             : matvec_group<6, false>(w, f, packed, rows, out);
+    case 4:
+      return two_parts ? matvec_group<4, true>(w, f, packed, rows, out)
+                       : matvec_group<4, false>(w, f, packed, rows, out);
+    case 6:
+      return two_parts ? matvec_group<6, true>(w, f, packed, rows, out)
+                       : matvec_group<6, false>(w, f, packed, rows, out);
     default: return matvec_group<8, true>(w, f, packed, rows, out);
   }
 }
