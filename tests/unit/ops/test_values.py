@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from saragossa import _core_test as core
+from unit.ops import reference
 from unit.ops.cases import CASES, Case, Paged
 from unit.ops.harness import ALL_ISAS, ISAS, Array, error, from_bf16, ops_of, read
 
@@ -56,3 +58,28 @@ def test_a_nan_stays_one_in_the_cache(isa: str) -> None:
 def test_threads_do_not_change_a_bit(case: Case) -> None:
     one, two = run(case, "auto", threads=1), run(case, "auto", threads=2)
     assert one["y"].tobytes() == two["y"].tobytes()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_angles_follow_frequencies_factor_and_positions(isa: str) -> None:
+    """The device keeps the angles of recent ropes: each change must be seen, in a submission, too."""
+    ops, half = ops_of(isa), 8
+    x = np.random.default_rng(0).standard_normal((2, 1, 2 * half)).astype(np.float32)
+    one, two = (np.float32(base) ** -(np.arange(half, dtype=np.float32) / half) for base in (1e4, 1e6))
+    wanted = [(one, 1.0), (two, 1.0), (one, 1.5), (one, 1.0), (np.full(half, 0.5, np.float32), 1.0)]
+    batch = core.Batch(
+        ids=ops.i32([0, 0]),
+        positions=ops.i32([5, 11]),
+        sequence=ops.i32([0, 1]),
+        block_table=ops.i32([[0], [0]]),
+    )
+    enc, outs = ops.begin(), []
+    for step in range(3):
+        for inv_freq, factor in wanted:
+            out = ops.f32(x)
+            enc.rope(out, core.Rope(ops.f32(inv_freq), factor), batch.positions)
+            outs.append((out, inv_freq, factor, np.array([5, 11]) + step))
+        enc.advance(batch, ops.i32([0, 0]))
+    enc.submit().wait()
+    for out, inv_freq, factor, positions in outs:
+        assert error(out.numpy(), reference.rope(x, inv_freq, positions, factor)) < 1e-6
