@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
 EXCEPTIONS = {("device.cpp", "cpu/cpu_device.h"), ("device.cpp", "metal/metal_device.h")}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-SUFFIXES = {".h", ".hpp", ".cpp", ".cc", ".inc", ".mm"}
+SUFFIXES = {".h", ".hpp", ".cpp", ".cc", ".inc", ".inl", ".mm"}
 
 
 def layer_of(path: str) -> str | None:
