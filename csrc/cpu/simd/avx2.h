@@ -1,5 +1,6 @@
 #pragma once
-// The vector interface of the kernels in simd/*.inl, on AVX2, FMA and F16C. simd/README.md lists it.
+// The vector interface of the kernels in simd/*.inl, on AVX2, FMA and F16C. The headers of the other sets have the
+// same entries: W lanes of float (Vec) or of 32-bit integers (Int), comparisons as Mask.
 
 #include <immintrin.h>
 
