@@ -105,7 +105,7 @@ int64_t span_work(const AttentionCall& c) {
   return c.group() * (padded(c.head_dim) + padded(c.block_tokens));
 }
 
-int64_t tile_tokens(const AttentionCall& c) { return std::clamp<int64_t>(128 / c.group(), kSpanRows, 128); }
+int64_t tile_tokens(const AttentionCall& c) { return std::clamp<int64_t>(256 / c.group(), kSpanRows, 128); }
 
 int64_t tile_work(const AttentionCall& c) {
   const int64_t rows = tile_tokens(c) * c.group() + kPadding, d = padded(c.head_dim);
@@ -118,13 +118,15 @@ void run_attention(const AttentionCall& c, const VectorKernels& kernels, ThreadP
   find_runs(c, space.runs);
   if (kernels.attention.row) return reference(c, kernels, pool, space);
 
+  // Smaller tiles where there are too few for the threads.
+  int64_t tokens = tile_tokens(c);
+  while (tokens > 32 && c.rows / tokens * c.kv_heads < 4 * pool.size()) tokens /= 2;
   space.tiles.clear();
   for (const auto& run : space.runs) {
     if (run.rows <= kSpanRows) {
       spans(c, run, kernels, pool, space);
       continue;
     }
-    const int64_t tokens = tile_tokens(c);
     for (int64_t r = 0; r < run.rows; r += tokens) space.tiles.push_back({run.row + r, std::min(tokens, run.rows - r)});
   }
   // The costly ones (many keys) first, so that the last task of a thread is short.

@@ -3,7 +3,7 @@
 //
 // Two forms. A run of rows of one sequence that is at most kSpanRows long goes span by span: one KV block
 // of one kv head gives each of its query heads a partial (maximum, sum, weighted values), and the partials
-// are merged in the order of the blocks. Longer runs go tile by tile: tile_tokens() tokens against kTileKeys
+// are merged in the order of the blocks. Longer runs go tile by tile: some tokens against kTileKeys
 // keys at a time, on packed float panels. Both partitions depend on positions only, never on the number of
 // threads or rows, so a row's result does not either.
 
@@ -44,9 +44,9 @@ struct AttentionCall {
   }
 };
 
-constexpr int64_t kSpanRows = 8;   // a run up to this goes by spans
-constexpr int64_t kTileKeys = 64;  // keys that a tile takes at a time, from a multiple of it
-constexpr int64_t kPadding = 32;   // floats: twice the widest vector
+constexpr int64_t kSpanRows = 8;    // a run up to this goes by spans
+constexpr int64_t kTileKeys = 128;  // keys that a tile takes at a time, from a multiple of it
+constexpr int64_t kPadding = 32;    // floats: twice the widest vector
 
 constexpr int64_t padded(int64_t n) { return (n + kPadding - 1) / kPadding * kPadding; }
 /// Floats of one head's partial: maximum, sum, then head_dim weighted values from kPadding on.
@@ -64,7 +64,7 @@ struct AttentionKernels {
   void (*tile)(const AttentionCall& call, int64_t row, int64_t rows, int64_t kv_head, float* work);
 };
 
-/// Tokens of a tile: about 128 rows (tokens x heads of a group), which share the packed keys.
+/// Most tokens of a tile: about 256 rows (tokens x heads of a group), which share the packed keys.
 int64_t tile_tokens(const AttentionCall& call);
 int64_t span_work(const AttentionCall& call);
 int64_t tile_work(const AttentionCall& call);

@@ -5,6 +5,11 @@ namespace {
 
 constexpr int64_t kPanel = 2 * W;  // columns of a register tile
 
+/// y[n] = x * by; y may be x.
+inline void scaled(float* y, const float* x, float by, int64_t n) {
+  each_vector(n, [&](auto get, auto put) { put(y, mul(get(x), set1(by))); });
+}
+
 // --- spans: one block of keys, the query heads of one kv head -------------------------------------------
 
 template <bool kBf16>
@@ -81,7 +86,7 @@ inline void softmax_span(float* s, int64_t n, float cap, float* partial) {
   const float m = hmax(top);
   Vec sum = zero();
   for (int64_t j = 0; j < end; j += W) {
-    const Vec p = exp(sub(load(s + j), set1(m)));
+    const Vec p = exp_below_88(sub(load(s + j), set1(m)));
     store(s + j, p);
     sum = add(sum, p);
   }
@@ -128,8 +133,8 @@ void span_typed(const AttentionCall& c, int64_t row, int64_t kv_head, int64_t be
   float* scores = work + group * q_stride;
   const float* from = c.q + (row * c.heads + kv_head * group) * d;
   for (int64_t h = 0; h < group; ++h) {
-    for (int64_t i = 0; i < d; ++i) q[h * q_stride + i] = from[h * d + i] * c.scale;
-    for (int64_t i = d; i < q_stride; ++i) q[h * q_stride + i] = 0.0f;
+    for (int64_t i = d / W * W; i < q_stride; i += W) store(q + h * q_stride + i, zero());
+    scaled(q + h * q_stride, from + h * d, c.scale, d);
   }
   const int64_t size = partial_size(d), s_stride = padded(c.block_tokens);
   for (int64_t h = 0; h < group;) {
@@ -172,8 +177,7 @@ void merge(float* y, const float* partials, int64_t n, int64_t stride, int64_t d
     }
     for (; j < d; ++j) y[j] = __builtin_fmaf(weight, values[j], i == 0 ? 0.0f : y[j]);
   }
-  const float scale = 1.0f / sum;
-  for (int64_t j = 0; j < d; ++j) y[j] *= scale;
+  scaled(y, y, 1.0f / sum, d);
 }
 
 // --- tiles: many queries, kTileKeys keys at a time ------------------------------------------------------
@@ -270,7 +274,7 @@ inline void softmax_row(Tile& t, int64_t r, float cap, Visible see, int64_t lo, 
   t.top[r] = m;
   Vec sum = zero();
   for (int64_t j = lo; j < hi; j += W) {
-    const Vec p = exp(sub(load(s + j), set1(m)));
+    const Vec p = exp_below_88(sub(load(s + j), set1(m)));
     store(s + j, p);
     sum = add(sum, p);
   }
@@ -296,8 +300,13 @@ void tile_typed(const AttentionCall& c, int64_t row, int64_t tokens, int64_t kv_
   for (int64_t r = 0; r < rows; ++r) {
     float* q = t.q + r * t.d_stride;
     const float* from = c.q + ((row + r / group) * c.heads + kv_head * group + r % group) * d;
-    for (int64_t i = 0; i < d; ++i) q[i] = r < t.rows ? from[i] * c.scale : 0.0f;
-    for (int64_t i = 0; i < t.d_stride; i += W) store(t.out + r * t.d_stride + i, zero());
+    for (int64_t i = 0; i < t.d_stride; i += W) {
+      store(q + i, zero());
+      store(t.out + r * t.d_stride + i, zero());
+    }
+    if (r < t.rows) scaled(q, from, c.scale, d);
+    if (r + 4 * group < t.rows)  // tokens lie far apart: no hardware fetches ahead
+      for (int64_t i = 0; i < d; i += 16) __builtin_prefetch(from + 4 * c.heads * d + i);
     t.top[r] = -__builtin_inff();
     t.sum[r] = 0.0f;
     t.shrink[r] = 1.0f;
@@ -345,7 +354,7 @@ void tile_typed(const AttentionCall& c, int64_t row, int64_t tokens, int64_t kv_
   for (int64_t r = 0; r < t.rows; ++r) {
     float* y = c.y + ((row + r / group) * c.heads + kv_head * group + r % group) * d;
     const float scale = 1.0f / t.sum[r];
-    for (int64_t i = 0; i < d; ++i) y[i] = t.out[r * t.d_stride + i] * scale;
+    scaled(y, t.out + r * t.d_stride, scale, d);
   }
 }
 

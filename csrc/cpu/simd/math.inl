@@ -2,11 +2,10 @@
 
 namespace {
 
-/// e^x in (-87, 88), relative error 1e-7; 0 below, about e^88 above; NaN stays NaN.
-inline Vec exp(Vec x) {
-  const Vec clamped = select(gt(x, set1(88.0f)), set1(88.0f), x);
-  const Vec n = round(mul(clamped, set1(kLog2e)));
-  const Vec r = neg_fma(n, set1(kLn2Lo), neg_fma(n, set1(kLn2Hi), clamped));
+/// e^x for x < 88, relative error 1e-7; 0 below -87; NaN stays NaN.
+inline Vec exp_below_88(Vec x) {
+  const Vec n = round(mul(x, set1(kLog2e)));
+  const Vec r = neg_fma(n, set1(kLn2Lo), neg_fma(n, set1(kLn2Hi), x));
   Vec p = fma(set1(kExp4), r, set1(kExp3));
   p = fma(p, r, set1(kExp2));
   p = fma(p, r, set1(kExp1));
@@ -15,6 +14,9 @@ inline Vec exp(Vec x) {
   const Vec power = as_float(shl<23>(iadd(to_int(n), iset1(127))));
   return select(lt(x, set1(-87.0f)), zero(), mul(p, power));
 }
+
+/// e^x for any x: about e^88 above 88.
+inline Vec exp(Vec x) { return exp_below_88(select(gt(x, set1(88.0f)), set1(88.0f), x)); }
 
 inline float exp1(float x) {
   alignas(64) float out[W];

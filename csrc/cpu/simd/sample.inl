@@ -79,7 +79,7 @@ inline Mask kept(Vec l, int64_t id, SampleCut cut) {
   return out;
 }
 
-inline Int mass_of(Vec z, float z_max) { return to_int(mul(exp(sub(z, set1(z_max))), set1(0x1p30f))); }
+inline Int mass_of(Vec z, float z_max) { return to_int(mul(exp_below_88(sub(z, set1(z_max))), set1(0x1p30f))); }
 
 void masses(const float* l, int64_t n, float inv_t, float z_max, uint32_t* out) {
   int64_t i = 0;
@@ -207,7 +207,7 @@ double sum_exp(const float* l, int64_t first, int64_t n, float max) {
   int64_t i = first;
   for (; i + kSampleBlock <= first + n; i += kSampleBlock) {
     Vec part = zero();
-    for (int64_t j = 0; j < kSampleBlock; j += W) part = add(part, exp(sub(load(l + i + j), set1(max))));
+    for (int64_t j = 0; j < kSampleBlock; j += W) part = add(part, exp_below_88(sub(load(l + i + j), set1(max))));
     sum += static_cast<double>(hsum(part));
   }
   for (; i < first + n; ++i) sum += static_cast<double>(exp1(l[i] - max));

@@ -230,11 +230,11 @@ class Paged:
         return core.KvLayer(put(k), put(v))
 
     def batch(self, ops: Ops, window: int = 0) -> Any:
-        """Blocks that no window reaches are given back: -1 in the table."""
+        """Blocks that no window reaches are given back: their entries hold what would crash a reader."""
         table = self.table()
         for s, (first, _) in enumerate(self.spans):
             if window:
-                table[s, : max(0, first - window + 1) // self.block] = -1
+                table[s, : max(0, first - window + 1) // self.block] = 1 << 30
         return core.Batch(
             ids=ops.i32(np.zeros(self.rows)),
             positions=ops.i32(self.positions()),
