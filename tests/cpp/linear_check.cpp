@@ -275,7 +275,7 @@ constexpr int64_t kOuts[] = {7, 65};
 void check_matrices(const LinearKernels& table, int bits, int group, Activations mode) {
   Line line;
   std::vector<int64_t> ins{1, 33, 64, 576, 1000};
-  if (bits) ins = {group, 5 * group, 9 * group, 18 * group, 69 * group};
+  if (bits) ins = {group, 7 * group, 9 * group, 18 * group, 69 * group};
   for (const DType dtype : kDTypes) {
     for (const int64_t in : ins) {
       for (const int64_t out : kOuts) {
