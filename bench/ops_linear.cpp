@@ -4,7 +4,10 @@
 //   ops_linear [--shape qwen3-0.6b|smollm2-135m] [--bits 4] [--group 64] [--isa auto] [--activations int15]
 //              [--rows 1] [--threads 1,2] [--repeats 15]
 //
-// Prints CSV: medians; `of_read` is the share of the read's rate; then the same of the fastest runs, for a busy machine.
+//   cmake -S tests/cpp -B build/checks && cmake --build build/checks --target ops_linear
+//
+// Prints CSV: medians; `of_read` is the share of the read's rate; then the same of the fastest runs, for a busy
+// machine.
 
 #include <sys/mman.h>
 
@@ -16,6 +19,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -50,8 +54,13 @@ class Weights {
     if (base_ == MAP_FAILED) std::abort();
     madvise(base_, static_cast<size_t>(bytes_), MADV_NOHUGEPAGE);
     for (int64_t l = 0; l < m.layers; ++l) {
-      for (const auto& [out, in] : {std::pair{m.q, m.hidden}, {m.kv, m.hidden}, {m.kv, m.hidden}, {m.hidden, m.q},
-                                    {m.intermediate, m.hidden}, {m.intermediate, m.hidden}, {m.hidden, m.intermediate}})
+      for (const auto& [out, in] : {std::pair{m.q, m.hidden},
+                                    {m.kv, m.hidden},
+                                    {m.kv, m.hidden},
+                                    {m.hidden, m.q},
+                                    {m.intermediate, m.hidden},
+                                    {m.intermediate, m.hidden},
+                                    {m.hidden, m.intermediate}})
         matrices_.push_back(matrix(out, in));
     }
     matrices_.push_back(matrix(m.vocab, m.hidden));
@@ -198,16 +207,17 @@ double best(const std::vector<double>& v) { return *std::min_element(v.begin(), 
 
 std::vector<int> numbers(const std::string& text) {
   std::vector<int> found;
-  for (size_t at = 0; at < text.size(); at = text.find(',', at) == std::string::npos ? text.size() : text.find(',', at) + 1)
-    found.push_back(std::atoi(text.c_str() + at));
+  std::istringstream list(text);
+  std::string item;
+  while (std::getline(list, item, ',')) found.push_back(std::atoi(item.c_str()));
   return found;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::map<std::string, std::string> options{{"--shape", "qwen3-0.6b"}, {"--bits", "4"},    {"--group", "64"},
-                                             {"--isa", "auto"},         {"--rows", "1"},    {"--activations", "int15"},
+  std::map<std::string, std::string> options{{"--shape", "qwen3-0.6b"}, {"--bits", "4"},     {"--group", "64"},
+                                             {"--isa", "auto"},         {"--rows", "1"},     {"--activations", "int15"},
                                              {"--threads", "1,2"},      {"--repeats", "15"}, {"--dtype", "bf16"}};
   for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
   const ModelShape& shape = kShapes.at(options["--shape"]);

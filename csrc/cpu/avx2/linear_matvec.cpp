@@ -11,6 +11,9 @@
 // lane in ascending order of units, so a row's result does not depend on its neighbours.
 //
 // Ownership: one thread has outputs [begin, end).
+//
+// Zen 3, 4 bits, group 64, int15: 16 GB/s from the second cache. Qwen3-0.6B's linears at 0.88-0.97 of a plain read of
+// the same pages on one thread and on two (38-43 and 63-78 tok/s at 13 and 21-28 GB/s), SmolLM2-135M's at 0.80-0.89.
 
 #include "cpu/avx2/linear_avx2.h"
 #include "cpu/avx2/simd_linear.h"
