@@ -128,7 +128,9 @@ def _add_engine_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--context", type=positive, metavar="N", help="tokens that prompt and answer may have")
     group.add_argument(
-        "--exact", action="store_true", help="float32 activations and cache, weights as stored: the exact path"
+        "--exact",
+        action="store_true",
+        help="float32 activations and cache, weights as stored: the exact path",
     )
 
 
