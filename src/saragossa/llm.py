@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from saragossa import _core
 from saragossa.engine import loading
@@ -18,9 +18,11 @@ from saragossa.engine.options import Chunk, Completion, GenerationOptions, Metri
 from saragossa.engine.session import Progress, Session
 from saragossa.errors import UsageError
 from saragossa.text.generation_defaults import GenerationDefaults
-from saragossa.text.template import ChatTemplate
 from saragossa.text.tokenizer import Tokenizer
 from saragossa.weights.locate import locate
+
+if TYPE_CHECKING:
+    from saragossa.text.template import ChatTemplate
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, Any]
@@ -97,6 +99,8 @@ class LLM:
     def template(self) -> ChatTemplate:
         """The checkpoint's chat template. Raises TemplateError where it has none."""
         if self._template is None:
+            from saragossa.text.template import ChatTemplate  # brings Jinja: only a chat needs it
+
             self._template = ChatTemplate.from_dir(self.model_dir)
         return self._template
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
@@ -114,7 +114,7 @@ class GenerationOptions:
 
     def session_arguments(self) -> dict[str, Any]:
         """The keyword arguments of the core's Session.configure."""
-        seed = secrets.randbits(64) if self.seed is None else self.seed
+        seed = int.from_bytes(os.urandom(8)) if self.seed is None else self.seed
         return {
             "temperature": float(self.temperature) if self.temperature >= GREEDY_BELOW else 0.0,
             "top_k": self.top_k,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from saragossa.errors import HubError, UsageError
+
 DEMO = "demo"
 
 
@@ -15,13 +17,16 @@ def locate(
     progress: bool = False,
 ) -> Path:
     """The folder of a model, fetched where it is missing if allowed. Raises HubError or ModelError."""
+    if not isinstance(path_or_repo, str | Path):
+        raise UsageError(f"a model is a path or a repository's name, not {type(path_or_repo).__name__}")
     if path_or_repo == DEMO:
-        from saragossa.errors import HubError
         from saragossa.weights.demo import demo_folder, demo_model
 
         if not allow_download and not demo_folder().is_dir():
             raise HubError("demo: not in the local cache", cure="fetch it: `saragossa pull demo`")
         return demo_model(progress=progress)
+    if revision is None and (folder := Path(path_or_repo).expanduser()).is_dir():
+        return folder  # without the Hub's client, whose import takes longer than all else
     from saragossa.weights.hub import resolve
 
     return resolve(path_or_repo, revision=revision, allow_download=allow_download, progress=progress)
