@@ -18,7 +18,7 @@ JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-CPP_FILES = $(shell find csrc metal tests/cpp -name '*.h' -o -name '*.cpp' -o -name '*.metal')
+CPP_FILES = $(shell find csrc metal tests/cpp -name '*.h' -o -name '*.inl' -o -name '*.cpp' -o -name '*.metal')
 
 .PHONY: demo build test test-long lint bench clean
 

@@ -10,7 +10,6 @@ namespace saragossa::cpu {
 namespace {
 
 constexpr int64_t kPage = 4096;
-constexpr int64_t kHuge = int64_t{1} << 21;
 
 }  // namespace
 
@@ -22,6 +21,7 @@ CpuBuffer::CpuBuffer(int64_t bytes, bool sparse) : Buffer(nullptr, bytes) {
   void* at = ::mmap(nullptr, static_cast<size_t>(mapped_), PROT_READ | PROT_WRITE, flags, -1, 0);
   if (at == MAP_FAILED) fail(ErrorKind::device, "out of memory: ", bytes, " bytes: ", std::strerror(errno));
 #ifdef MADV_HUGEPAGE
+  constexpr int64_t kHuge = int64_t{1} << 21;
   if (mapped_ >= 8 * kHuge) ::madvise(at, static_cast<size_t>(mapped_), sparse ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
 #endif
   bytes_ = static_cast<uint8_t*>(at);

@@ -1,8 +1,8 @@
 #pragma once
 // A loaded model: weights on a device, its forward, and the cache that its sessions share.
 
+#include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "nn/decoder.h"
@@ -21,7 +21,23 @@ struct Model {
   std::shared_ptr<Device> device;
   std::unique_ptr<Decoder> decoder;
   std::unique_ptr<KvCache> cache;
-  std::mutex mutex;  // one submission at a time
+
+ private:
+  friend class ModelLock;
+  std::atomic<int> holder_{0};  // process whose thread submits; 0: none
+};
+
+/// Holds a model for one submission. Error(usage) in a forked child whose parent held it at the fork: nobody would
+/// ever let go of it there.
+class ModelLock {
+ public:
+  explicit ModelLock(Model& model);
+  ~ModelLock();
+  ModelLock(const ModelLock&) = delete;
+  ModelLock& operator=(const ModelLock&) = delete;
+
+ private:
+  Model& model_;
 };
 
 }  // namespace saragossa

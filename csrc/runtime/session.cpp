@@ -171,7 +171,7 @@ void Session::committed(Row& row, std::span<const int32_t> tokens, bool prompt) 
 }
 
 void Session::prefill(int row, std::span<const int32_t> tokens, bool draw) {
-  const std::lock_guard lock(model_->mutex);
+  const ModelLock lock(*model_);
   Row& r = at(row);
   stepping_.clear();
   r.has_drawn = false;
@@ -188,7 +188,7 @@ void Session::prefill(int row, std::span<const int32_t> tokens, bool draw) {
 }
 
 void Session::step(std::span<const int32_t> rows) {
-  const std::lock_guard lock(model_->mutex);
+  const ModelLock lock(*model_);
   const auto n = static_cast<int64_t>(rows.size());
   if (n == 0) return;
   std::vector<int32_t> tokens;
@@ -233,7 +233,7 @@ void Session::step(std::span<const int32_t> rows) {
 }
 
 void Session::rewind(int row, int64_t to) {
-  const std::lock_guard lock(model_->mutex);
+  const ModelLock lock(*model_);
   Row& r = at(row);
   if (to < 0 || to > r.state.length()) fail(ErrorKind::usage, "rewind to ", to, " of ", r.state.length(), " tokens");
   stepping_.clear();
@@ -249,7 +249,7 @@ void Session::rewind(int row, int64_t to) {
 }
 
 std::vector<float> Session::logits(int row, std::span<const int32_t> tokens) {
-  const std::lock_guard lock(model_->mutex);
+  const ModelLock lock(*model_);
   Row& r = at(row);
   stepping_.clear();
   r.has_drawn = false;
@@ -268,7 +268,7 @@ std::vector<float> Session::logits(int row, std::span<const int32_t> tokens) {
 }
 
 std::vector<float> Session::hidden(int row, std::span<const int32_t> tokens) {
-  const std::lock_guard lock(model_->mutex);
+  const ModelLock lock(*model_);
   Row& r = at(row);
   stepping_.clear();
   r.has_drawn = false;

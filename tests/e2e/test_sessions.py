@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from itertools import pairwise
 from pathlib import Path
@@ -255,3 +258,38 @@ def test_numpy_ids_are_ids(llm: saragossa.LLM) -> None:
 def test_a_tiny_temperature_is_greedy(llm: saragossa.LLM) -> None:
     greedy = llm.generate(PROMPT, max_tokens=4, ignore_eos=True).token_ids
     assert llm.generate(PROMPT, max_tokens=4, temperature=1e-45, seed=1, ignore_eos=True).token_ids == greedy
+
+
+FORK = """
+import os, sys, threading, warnings
+import saragossa
+warnings.simplefilter("ignore")
+llm = saragossa.LLM(sys.argv[1], device="cpu", exact=True)
+want = llm.generate([2, 5, 9], max_tokens=3).token_ids
+stop = threading.Event()
+def busy():
+    while not stop.is_set():
+        llm.generate([2] * 200, max_tokens=1)
+thread = threading.Thread(target=busy)
+thread.start()
+refused = 0
+for _ in range(30):
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if llm.generate([2, 5, 9], max_tokens=3).token_ids == want else 9)
+        except saragossa.errors.UsageError as error:
+            os._exit(1 if "fork" in str(error) else 9)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 1), code
+    refused += code
+stop.set()
+thread.join()
+assert refused
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_forked_while_a_thread_generates_is_told() -> None:
+    run = [sys.executable, "-c", FORK, str(GOLDEN / "qwen3-q4g64")]
+    subprocess.run(run, check=True, timeout=60, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
