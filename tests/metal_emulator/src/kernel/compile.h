@@ -8,11 +8,15 @@
 // went in (SARAGOSSA_METAL_EMULATOR_CACHE, else <user cache>/saragossa-metal-emulator; the oldest files go above 1 GB).
 // Several processes may share it. SARAGOSSA_METAL_EMULATOR_CLANG names another clang++ than clang++-19.
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
+
+struct EmulatorThread;
 
 namespace emulator {
 
@@ -50,7 +54,7 @@ struct FunctionConstant {
 /// Values by index, as raw bytes of the constant's type.
 using ConstantValues = std::map<uint32_t, std::vector<uint8_t>>;
 
-struct LoadedObject;  // a shared object with one set of function constants
+class LoadedObject;  // a shared object with one set of function constants
 
 /// One entry point with its function constants fixed.
 class Kernel {
@@ -58,21 +62,25 @@ class Kernel {
   std::string name;
   std::vector<Parameter> parameters;
   int max_total_threads = 1024;              // the attribute, at most Settings::max_threads_per_threadgroup
-  uint32_t static_threadgroup_memory = 0;  // known after the first run, 0 before
+  mutable std::atomic<uint32_t> static_threadgroup_memory{0};  // known after the first run, 0 before
 
   /// For execute.cpp: the entry function; instrumented for check and trace. Builds it at first use.
-  void (*entry(bool instrumented) const)(const struct EmulatorThread*);
+  using Entry = void (*)(const EmulatorThread*);
+  Entry entry(bool instrumented) const;
 
  private:
   friend class Library;
   std::shared_ptr<class Library> library_;
   ConstantValues constants_;
+  mutable std::mutex mutex_;
   mutable std::shared_ptr<LoadedObject> objects_[2];
-  mutable void (*entries_[2])(const struct EmulatorThread*) = {nullptr, nullptr};
+  mutable Entry entries_[2] = {nullptr, nullptr};
 };
 
 class Library : public std::enable_shared_from_this<Library> {
  public:
+  struct State;
+  explicit Library(std::unique_ptr<State> state);
   ~Library();
   std::vector<std::string> kernel_names() const;
   const std::vector<FunctionConstant>& function_constants() const;
@@ -81,10 +89,8 @@ class Library : public std::enable_shared_from_this<Library> {
   std::shared_ptr<const Kernel> kernel(const std::string& name, const ConstantValues& constants, std::string& error);
 
  private:
-  friend struct CompileAccess;
-  struct State;
+  friend class Kernel;
   std::unique_ptr<State> state_;
-  explicit Library(std::unique_ptr<State> state);
 };
 
 struct CompileResult {

@@ -1,0 +1,135 @@
+#include "shared_object.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "process.h"
+
+namespace emulator {
+namespace {
+
+/// Where each library lies, and its file.
+struct Range {
+  uintptr_t end;
+  std::string path;
+};
+std::mutex ranges_mutex;
+std::map<uintptr_t, Range> ranges;
+
+thread_local const ConstantValues* loading = nullptr;  // read by the library's initialisers
+
+struct Extent {
+  uintptr_t base, begin, end;
+};
+int find_extent(dl_phdr_info* info, size_t, void* data) {
+  auto& extent = *static_cast<Extent*>(data);
+  if (info->dlpi_addr != extent.base) return 0;
+  for (int i = 0; i < info->dlpi_phnum; i++) {
+    const ElfW(Phdr)& segment = info->dlpi_phdr[i];
+    if (segment.p_type == PT_LOAD) extent.end = std::max<uintptr_t>(extent.end, extent.base + segment.p_vaddr + segment.p_memsz);
+  }
+  return 1;
+}
+
+/// An unlinked copy of a file, as a path that dlopen takes.
+int copy_to_memory(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::vector<char> bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const int fd = memfd_create("metal-emulator", MFD_CLOEXEC);
+  for (size_t done = 0; fd >= 0 && done < bytes.size();) {
+    const ssize_t n = write(fd, bytes.data() + done, bytes.size() - done);
+    if (n <= 0) break;
+    done += static_cast<size_t>(n);
+  }
+  return fd;
+}
+
+/// Kernels take the runtime's functions from the process, not from a named library: so one cache serves every build of
+/// it. A library that was loaded privately (by Python) must be made visible for that.
+void show_runtime() {
+  Dl_info own;
+  dladdr(reinterpret_cast<void*>(&show_runtime), &own);
+  dlopen(own.dli_fname, RTLD_NOLOAD | RTLD_LAZY | RTLD_GLOBAL);
+}
+
+}  // namespace
+
+std::shared_ptr<LoadedObject> LoadedObject::load(const std::string& path, const ConstantValues& constants,
+                                                 std::string& error) {
+  static std::once_flag shown;
+  std::call_once(shown, show_runtime);
+  // dlopen gives the same library for the same file: a copy makes its variables its own.
+  const int fd = constants.empty() ? -1 : copy_to_memory(path);
+  const std::string file = fd < 0 ? path : "/proc/self/fd/" + std::to_string(fd);
+  loading = &constants;
+  void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  loading = nullptr;
+  if (fd >= 0) close(fd);
+  if (!handle) {
+    error = dlerror();
+    return nullptr;
+  }
+  std::shared_ptr<LoadedObject> object(new LoadedObject);
+  object->library_ = static_cast<const EmulatorLibrary*>(dlsym(handle, "emulator_library"));
+  if (!object->library_) {
+    error = path + " is no kernel library";
+    return nullptr;
+  }
+  link_map* map = nullptr;
+  dlinfo(handle, RTLD_DI_LINKMAP, &map);
+  Extent extent{map->l_addr, map->l_addr, 0};
+  dl_iterate_phdr(find_extent, &extent);
+  std::lock_guard lock(ranges_mutex);
+  ranges[extent.begin] = {extent.end, path};
+  return object;
+}
+
+const EmulatorKernel* LoadedObject::find(const std::string& name) const {
+  for (int i = 0; i < library_->kernel_count; i++)
+    if (name == library_->kernels[i].name) return &library_->kernels[i];
+  return nullptr;
+}
+
+bool in_kernel_library(uintptr_t address) {
+  std::lock_guard lock(ranges_mutex);
+  const auto after = ranges.upper_bound(address);
+  return after != ranges.begin() && address < std::prev(after)->second.end;
+}
+
+std::string source_line(uintptr_t code) {
+  static std::map<uintptr_t, std::string> known;
+  std::lock_guard lock(ranges_mutex);
+  const auto cached = known.find(code);
+  if (cached != known.end()) return cached->second;
+  const auto after = ranges.upper_bound(code);
+  if (after == ranges.begin()) return "?";
+  const auto& [begin, range] = *std::prev(after);
+  char offset[32];
+  snprintf(offset, sizeof offset, "0x%zx", static_cast<size_t>(code - 1 - begin));  // the call, not what follows it
+  std::string line = run_process({"addr2line", "-s", "-e", range.path, offset}).output;
+  line = line.substr(0, line.find_first_of(" \n"));
+  if (line.empty() || line[0] == '?') line = "?";
+  return known[code] = line;
+}
+
+}  // namespace emulator
+
+extern "C" {
+int emulator_constant_defined(unsigned index) { return emulator::loading && emulator::loading->count(index) ? 1 : 0; }
+
+void emulator_constant_value(unsigned index, void* value, unsigned size) {
+  memset(value, 0, size);
+  if (!emulator_constant_defined(index)) return;
+  const std::vector<uint8_t>& bytes = emulator::loading->at(index);
+  memcpy(value, bytes.data(), std::min<size_t>(size, bytes.size()));
+}
+}
