@@ -23,6 +23,7 @@ class Executor {
 
   void operator()(BeginEncoder& encoder) {
     flush();
+    encoder_ = new_group();
     group_ = new_group();
     concurrent_ = encoder.concurrent;
     first_ = true;
@@ -38,6 +39,7 @@ class Executor {
     }
     command.dispatch.barrier_group = group_;
     command.dispatch.untracked_group = untracked_group;
+    command.dispatch.encoder = encoder_;
     pending_.push_back(std::move(command.dispatch));
   }
 
@@ -86,11 +88,10 @@ class Executor {
   }
 
  private:
-  /// What follows is ordered after all before it.
+  /// What follows in the encoder is ordered after all before it.
   void order_all() {
     flush();
     group_ = new_group();
-    untracked_group = new_group();
   }
 
   static bool living(BufferId id, const char* what) {
@@ -102,6 +103,7 @@ class Executor {
 
   const ExecutionContext& context_;
   std::vector<Dispatch> pending_;
+  uint32_t encoder_ = 0;
   uint32_t group_ = 0;
   bool concurrent_ = false;
   bool first_ = true;  // no dispatch of this encoder yet

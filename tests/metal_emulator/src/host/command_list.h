@@ -4,7 +4,7 @@
 // Order is what the kernel side's checker judges by. Inside a serial encoder every dispatch is ordered; inside a
 // concurrent one only memoryBarrier orders. Between encoders and command buffers of a queue Metal orders what
 // touches hazard-tracked resources; untracked ones need a fence, an event, or a host that waited in between.
-// Ordering turns that into the two group numbers of Dispatch (kernel/execute.h).
+// execute() turns that into the encoder and group numbers of Dispatch (kernel/execute.h).
 
 #include <memory>
 #include <string>

@@ -102,7 +102,7 @@ Range* Access::find_resident(uintptr_t address) {
   BufferEntry* entry = entry_at(address);
   if (!entry || !entry->live || address - reinterpret_cast<uintptr_t>(entry->base) >= entry->length) return nullptr;
   const auto& resident = dispatch_->resident;
-  if (std::find(resident.begin(), resident.end(), entry->id) == resident.end()) return nullptr;
+  if (check_ && std::find(resident.begin(), resident.end(), entry->id) == resident.end()) return nullptr;
   add_range(entry->base, entry->length, entry);
   return &ranges_.back();
 }
@@ -219,8 +219,9 @@ bool Access::update(ShadowCell& cell, uint64_t now, bool write, const BufferEntr
       return true;
     }
     const PastDispatch& past = past_dispatch(old.dispatch());
-    const bool unordered = entry->hazard_tracked ? past.barrier_group == dispatch_->barrier_group
-                                                 : past.untracked_group == dispatch_->untracked_group;
+    const bool by_barriers = entry->hazard_tracked || past.encoder == dispatch_->encoder;
+    const bool unordered = by_barriers ? past.barrier_group == dispatch_->barrier_group
+                                       : past.untracked_group == dispatch_->untracked_group;
     if (unordered)
       found("hazard", code, access + " of " + describe(*entry) + " overlaps a " + what + " by " + past.name +
                                 "; no barrier lies between the dispatches");
@@ -313,7 +314,7 @@ uint32_t number_dispatch(const Dispatch& dispatch) {
   }
   std::string name = "kernel '" + dispatch.kernel->name + "'";
   if (!dispatch.label.empty()) name += " (" + dispatch.label + ")";
-  past[newest] = {name, dispatch.barrier_group, dispatch.untracked_group};
+  past[newest] = {name, dispatch.barrier_group, dispatch.untracked_group, dispatch.encoder};
   return newest;
 }
 

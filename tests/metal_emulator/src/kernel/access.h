@@ -119,7 +119,7 @@ constexpr uint64_t make_stamp(uint64_t dispatch, uint64_t group, uint64_t thread
 }
 
 /// Two accesses of one dispatch that nothing orders, by different threads, not both atomic.
-constexpr bool races(Stamp old, Stamp now) {
+inline bool races(Stamp old, Stamp now) {
   if (old.atomic() && now.atomic()) return false;
   if (old.group() != now.group()) return true;
   if (old.epoch() != now.epoch()) return false;  // a barrier lies between
@@ -133,7 +133,7 @@ uint32_t number_dispatch(const Dispatch& dispatch);
 /// A dispatch of an earlier stamp.
 struct PastDispatch {
   std::string name;
-  uint32_t barrier_group = 0, untracked_group = 0;
+  uint32_t barrier_group = 0, untracked_group = 0, encoder = 0;
 };
 const PastDispatch& past_dispatch(uint32_t number);
 

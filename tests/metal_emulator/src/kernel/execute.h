@@ -4,7 +4,8 @@
 // Order between dispatches is told by groups: two dispatches of the same barrier_group are unordered (nothing was
 // between them that orders), so a byte that one writes and the other touches is a hazard. A serial encoder gives every
 // dispatch its own group; a concurrent one starts a new group at each memoryBarrier. Buffers that are not hazard
-// tracked are judged by untracked_group instead: it changes at barriers, fences and events, not at encoder boundaries.
+// tracked are judged so within an encoder alone; dispatches of different encoders are unordered for them while
+// untracked_group is the same: it changes at fences, events, and where the host waited in between.
 
 #include <array>
 #include <cstdint>
@@ -36,6 +37,7 @@ struct Dispatch {
   std::array<uint32_t, 3> threads_per_threadgroup{};
   uint32_t barrier_group = 0;
   uint32_t untracked_group = 0;
+  uint32_t encoder = 0;  // a number for each encoder
   uint64_t sequence = 0;           // ascending over the process, in encoding order
   std::string label;               // for messages; the kernel's name where empty
   std::vector<BufferId> resident;  // useResource and residency sets: may be touched through pointers in buffers

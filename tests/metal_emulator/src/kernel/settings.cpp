@@ -29,11 +29,6 @@ bool parse(const std::string& text, std::string& value) {
   return true;
 }
 
-bool parse(const std::string& text, std::string& value) {
-  value = text;
-  return true;
-}
-
 bool parse(const std::string& text, Order& value) {
   if (text == "in_order") value = Order::in_order;
   else if (text == "reversed") value = Order::reversed;

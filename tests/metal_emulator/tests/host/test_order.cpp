@@ -107,6 +107,22 @@ HOST_TEST(a_fence_orders_untracked_command_buffers) { two_encoders(kUntracked, B
 HOST_TEST(an_event_orders_untracked_command_buffers) { two_encoders(kUntracked, Between::event, true); }
 HOST_TEST(a_host_that_waited_orders_untracked_command_buffers) { two_encoders(kUntracked, Between::host_wait, true); }
 
+HOST_TEST(a_barrier_orders_no_other_encoder) {
+  Fixture t(kUntracked);
+  MTL::CommandBuffer* commands = t.queue->commandBuffer();
+  MTL::ComputeCommandEncoder* encoder = commands->computeCommandEncoder(MTL::DispatchTypeConcurrent);
+  dispatch(encoder, t.add, t.a, t.b, 64);
+  encoder->memoryBarrier(MTL::BarrierScopeBuffers);
+  encoder->endEncoding();
+  encoder = commands->computeCommandEncoder(MTL::DispatchTypeConcurrent);
+  dispatch(encoder, t.add, t.b, t.c, 64);
+  encoder->endEncoding();
+  commands->commit();
+  commands->waitUntilCompleted();
+  expect_report("hazard");
+  take_reports();
+}
+
 HOST_TEST(a_fence_that_nobody_updated) {
   Fixture t;
   MTL::Fence* fence = t.released(device()->newFence());

@@ -1,5 +1,6 @@
 // Objects, pools, blocks, and the message dispatch.
 #include <functional>
+#include <memory>
 #include <thread>
 
 #include "harness.h"
