@@ -1,8 +1,8 @@
 """Fetches Apple's metal-cpp headers: `python tools/fetch_metal_cpp.py DESTINATION [--wheel FILE]`.
 
-The headers (Apache-2.0) are taken out of the mlx-metal wheel of the package index, in one pinned version, and
-checked against DIGEST. DESTINATION then holds Foundation/, Metal/, LICENSE.txt. A destination that is complete is
-left alone, so a build may call this each time. --wheel takes a wheel from disk instead of the index.
+The headers (Apache-2.0) are taken out of the mlx-metal wheel of the package index, in one pinned version,
+and checked against DIGEST. DESTINATION then holds Foundation/, Metal/, LICENSE.txt. A destination that is
+complete is left alone, so a build may call this each time. --wheel takes a wheel from disk.
 Needs nothing but the standard library and, without --wheel, pip.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -22,7 +21,7 @@ REQUIREMENT = "mlx-metal==0.32.4"
 PLATFORM = "macosx_14_0_arm64"  # the headers are the same in every wheel of the version
 INSIDE = "mlx/include/metal_cpp/"
 # SHA-256 of the headers: see digest(). It changes with REQUIREMENT.
-DIGEST = "unset"
+DIGEST = "27f4b6bc9b4331780f5a38cb07ebe7a6836e882c4f2e0558727fdcd3ec187139"
 
 
 class FetchError(Exception):
@@ -30,7 +29,7 @@ class FetchError(Exception):
 
 
 def digest(headers: dict[str, bytes]) -> str:
-    """SHA-256 over the lines "<SHA-256 of the file>  <name>" in the order of the names, as sha256sum prints them."""
+    """SHA-256 over what sha256sum would print of the files, in the order of their names."""
     lines = (f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in sorted(headers.items()))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -89,9 +88,9 @@ def install(headers: dict[str, bytes], destination: Path) -> None:
             (new / name).write_bytes(data)
         if destination.exists():
             old = new.with_suffix(".old")
-            os.replace(destination, old)
+            destination.replace(old)
             shutil.rmtree(old)
-        os.replace(new, destination)
+        new.replace(destination)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 

@@ -61,7 +61,9 @@ def test_a_damaged_folder_is_made_again(tool: ModuleType, tmp_path: Path) -> Non
 
 def test_other_headers_are_refused(tool: ModuleType, tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path / "a.whl", HEADERS | {"Metal/Metal.hpp": b"#pragma twice\n"})
-    with pytest.raises(tool.FetchError, match=r"a\.whl: its 2 metal-cpp headers have the SHA-256 .* expected"):
+    with pytest.raises(
+        tool.FetchError, match=r"a\.whl: its 2 metal-cpp headers have the SHA-256 .* expected"
+    ):
         tool.fetch(tmp_path / "out", wheel)
     assert not (tmp_path / "out").exists()
 

@@ -26,7 +26,9 @@ def cases() -> Iterator[tuple[str, str]]:
 @pytest.fixture(scope="session")
 def program() -> Path:
     if not shutil.which("clang++-19") or not shutil.which("cmake"):
-        pytest.skip("the Metal emulator needs clang++-19 and cmake: apt install clang-19 libclang-rt-19-dev lld-19")
+        pytest.skip(
+            "the Metal emulator needs clang++-19 and cmake: apt install clang-19 libclang-rt-19-dev lld-19"
+        )
     if not (BUILD / "CMakeCache.txt").exists():
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
         configure = ["cmake", "-S", EMULATOR, "-B", BUILD, *generator]
@@ -46,7 +48,9 @@ def test_host(program: Path, name: str, death: str) -> None:
     environment = {
         k: v for k, v in os.environ.items() if k in kept or not k.startswith("SARAGOSSA_METAL_EMULATOR_")
     }
-    run = subprocess.run([program, name], capture_output=True, text=True, timeout=120, env=environment, check=False)
+    run = subprocess.run(
+        [program, name], capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
     if death:
         assert run.returncode == -6, f"{name} was to abort, it ended with {run.returncode}\n{run.stderr}"
         assert death in run.stderr

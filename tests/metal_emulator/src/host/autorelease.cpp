@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "classes.h"
-#include "object.h"
 #include "kernel/report.h"
+#include "object.h"
 #include "runtime.h"
 
 namespace emulator::host {
@@ -60,8 +60,9 @@ Object* autorelease(Object* object) {
   if (!thread_pools.open.empty()) {
     thread_pools.open.back()->objects.push_back(object);
   } else {
-    report("api", object->isa().name + " is autoreleased on a thread without an NSAutoreleasePool: it lives until the "
-                                       "thread ends; open a pool around the call");
+    report("api", object->isa().name +
+                      " is autoreleased on a thread without an NSAutoreleasePool: it lives until the "
+                      "thread ends; open a pool around the call");
     thread_pools.without_pool.push_back(object);
   }
   return object;

@@ -1,7 +1,7 @@
 #include "classes.h"
 
-#include "geometry.h"
 #include "foundation.h"
+#include "geometry.h"
 #include "runtime.h"
 
 namespace emulator::host {

@@ -11,8 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include "kernel/execute.h"
 #include "command_thread.h"
+#include "kernel/execute.h"
 #include "mtl_event.h"
 
 namespace emulator::host {

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <fstream>
 
-#include "mac_models.h"
 #include "kernel/settings.h"
+#include "mac_models.h"
 
 namespace emulator::host {
 namespace {

@@ -53,8 +53,7 @@ void MTLCommandBuffer::commit() {
 void MTLCommandBuffer::wait(CommandBufferStatus for_status) {
   ++calls().host_waits;
   std::unique_lock lock(mutex_);
-  const char* selector =
-      for_status == CommandBufferStatus::completed ? "waitUntilCompleted" : "waitUntilScheduled";
+  const char* selector = for_status == CommandBufferStatus::completed ? "waitUntilCompleted" : "waitUntilScheduled";
   if (status_ < CommandBufferStatus::committed) {
     report("api", name() + ": " + selector + " before commit waits for ever on a Mac");
     return;

@@ -46,9 +46,7 @@ struct DeviceMethods : MethodsOf<MTLDevice> {
   }
   UInteger max_threadgroup_memory() { return static_cast<UInteger>(settings().threadgroup_memory); }
   UInteger max_buffer_length() { return emulator::host::max_buffer_length(); }
-  uint64_t recommended_working_set() {
-    return mebibytes_or(settings().working_set_mib, physical_memory() / 4 * 3);
-  }
+  uint64_t recommended_working_set() { return mebibytes_or(settings().working_set_mib, physical_memory() / 4 * 3); }
   UInteger current_allocated_size() { return allocated_bytes(); }
 
   MTLCommandQueue* new_queue() { return new MTLCommandQueue(kMaxCommandBuffers); }

@@ -16,7 +16,9 @@ enum LibraryError : Integer { kCompileFailure = 3, kCompileWarning = 4, kFunctio
 /// The newest MSL that the emulated system compiles, as __METAL_VERSION__.
 int newest_language() { return settings().os_major >= 26 ? 400 : settings().os_major >= 15 ? 320 : 310; }
 
-std::string language_text(int version) { return std::to_string(version / 100) + "." + std::to_string(version / 10 % 10); }
+std::string language_text(int version) {
+  return std::to_string(version / 100) + "." + std::to_string(version / 10 % 10);
+}
 
 /// The size of one value of an MTLDataType; 0 for one that is not modelled.
 size_t data_type_size(UInteger type) {
@@ -25,7 +27,7 @@ size_t data_type_size(UInteger type) {
     size_t size;
   };
   // Each scalar is followed by its vectors of two, three and four.
-  static constexpr Row kRows[] = {{3, 4}, {16, 2}, {29, 4}, {33, 4}, {37, 2}, {41, 2},
+  static constexpr Row kRows[] = {{3, 4},  {16, 2}, {29, 4}, {33, 4}, {37, 2}, {41, 2},
                                   {45, 1}, {49, 1}, {53, 1}, {81, 8}, {85, 8}, {121, 2}};
   for (const Row& row : kRows) {
     if (type >= row.first && type < row.first + 4) {
@@ -95,7 +97,6 @@ std::string identity(const MTLLibrary& library, const std::string& name, const C
 }
 
 struct LibraryMethods : MethodsOf<MTLLibrary> {
-
   MTLFunction* make(NSString* name, MTLFunctionConstantValues* values, NSError** error) {
     Library& library = *self()->library;
     const std::vector<std::string> names = library.kernel_names();
@@ -135,7 +136,8 @@ struct FunctionMethods : MethodsOf<MTLFunction> {
 MTLLibrary* new_library(NSString* source, MTLCompileOptions* options, NSError** error) {
   const std::string& fail_of = settings().fail_compile_of;
   if (fails_now(settings().fail_compile) || (!fail_of.empty() && source->text.find(fail_of) != std::string::npos)) {
-    set_error(error, kErrorDomain, kCompileFailure, "program_source: error: failed on request of the emulator's settings");
+    set_error(error, kErrorDomain, kCompileFailure,
+              "program_source: error: failed on request of the emulator's settings");
     return nullptr;
   }
   CompileRequest request{.source = source->text, .language_version = newest_language()};

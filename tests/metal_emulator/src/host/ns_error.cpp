@@ -10,7 +10,6 @@ NSString* constant(const char* text) { return immortal(new NSString(text)); }
 constexpr const char* kDescriptionKey = "NSLocalizedDescription";
 
 struct ErrorMethods : MethodsOf<NSError> {
-
   NSError* init_with_domain(NSString* domain, Integer code, NSDictionary* user_info) {
     self()->domain_name = domain->text;
     self()->error_code = code;

@@ -17,8 +17,9 @@ struct NSProcessInfo final : Instance<NSProcessInfo> {
   OperatingSystemVersion operatingSystemVersion() const { return {settings().os_major, settings().os_minor, 0}; }
   bool isOperatingSystemAtLeastVersion(OperatingSystemVersion version) const {
     const Integer major = settings().os_major, minor = settings().os_minor;
-    return major != version.major ? major > version.major
-                                  : minor != version.minor ? minor > version.minor : version.patch <= 0;
+    return major != version.major   ? major > version.major
+           : minor != version.minor ? minor > version.minor
+                                    : version.patch <= 0;
   }
   NSString* operatingSystemVersionString() const {
     return make_string("Version " + std::to_string(settings().os_major) + "." + std::to_string(settings().os_minor) +

@@ -63,9 +63,9 @@ struct Released {  // releases at the end of the scope
 
 }  // namespace host_test
 
-#define HOST_CASE(name, death)                                                     \
-  static void name();                                                              \
-  static const host_test::Registration name##_registration(#name, death, name);    \
+#define HOST_CASE(name, death)                                                  \
+  static void name();                                                           \
+  static const host_test::Registration name##_registration(#name, death, name); \
   static void name()
 #define HOST_TEST(name) HOST_CASE(name, nullptr)
 #define HOST_DEATH_TEST(name, text) HOST_CASE(name, text)

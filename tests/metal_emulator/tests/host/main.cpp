@@ -3,9 +3,9 @@
 #define CA_PRIVATE_IMPLEMENTATION
 #include "harness.h"
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <chrono>
 #include <cstring>
 #include <thread>
 #include <utility>
