@@ -77,7 +77,7 @@ MISTAKES = {
     ),
     "misaligned vector": (
         "misaligned",
-        "{ float4 v = ((device const float4*)(x + (i & 1)))[0]; y[i] = v.x + v.y + v.z + v.w; }",
+        "{ if (i == 1) ((device float4*)(y + 1))[0] = ((device const float4*)x)[0] * 2.0f; }",
         "no multiple of it",
     ),
     "atomic beside plain access": (
@@ -107,7 +107,7 @@ def test_a_race_across_threadgroups(checked: Runner, order: dict[str, object]) -
         assert report.kind == "race"
         assert "another threadgroup" in report.text
         # Both groups read the byte before one writes it: the last reader is the writer.
-        reports = reports_of(checked, "{ float v = y[0]; if (i == 255) y[0] = v + 1; }", 256, 64)
+        reports = reports_of(checked, "{ float v = y[0]; if (i > 0) y[i] = v; if (i == 255) y[0] = v + 1; }", 256, 64)
         assert {r.kind for r in reports} == {"race"}
 
 
@@ -130,7 +130,7 @@ CORRECT = {
     "atomics": "{ atomic_fetch_add_explicit((device atomic_int*)y, 1, memory_order_relaxed); }",
     "private arrays": "{ float a[8]; for (int j = 0; j < 8; j++) a[j] = x[i] * j; thread float* p = a; y[i] = p[i & 7]; }",
     "returned threads": "{ if (i >= 20) return; y[i] = simd_sum(x[i]); }",
-    "all read one": "{ y[i] = x[0] + x[63 - i]; }",
+    "all read one": "{ y[i] = x[0] + x[63 - t]; }",
 }
 
 

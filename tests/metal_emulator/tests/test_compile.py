@@ -33,7 +33,7 @@ def error_of(runner: Runner, source: str, **options: object) -> str:
         ("kernel int k(device float* y [[buffer(0)]]) { return 1; }", "a kernel returns void"),
         ("kernel void k(device float* y [[buffer(0)]], uint i [[vertex_id]]) {}", "[[vertex_id]] is not known"),
         (KERNEL.replace("BODY", "y[i] = simd_sum(bfloat(1.0f));"), "convert to float first"),
-        (KERNEL.replace("BODY", "y[i] = exp(bfloat(1.0f));"), "ambiguous"),
+        (KERNEL.replace("BODY", "y[i] = exp(bfloat(1.0f));"), "deleted function 'exp'"),
         (KERNEL.replace("BODY", "float2 v; v.xx = float2(1); y[i] = v.x;"), "a component is written twice"),
         (KERNEL.replace("BODY", "auto f = [&](int a) { return a; }; y[i] = f(1);"), "a lambda"),
         ("#include <metal_tensor>\n" + KERNEL, "needs Metal 4"),

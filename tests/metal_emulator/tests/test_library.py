@@ -53,11 +53,11 @@ def test_half_and_bfloat_round_after_each_operation(runner: Runner) -> None:
 
 def test_float_denormals_are_flushed_and_half_ones_are_not(runner: Runner) -> None:
     tiny = np.array([1e-40, 1e-38], np.float32)
-    assert (unary(runner, "x * 1.0f", tiny, "float", "float", np.float32) == 0).all()
+    assert (unary(runner, "x + x", tiny, "float", "float", np.float32) == 0).all()
     half = np.array([6e-8, 3e-5], np.float16)
-    np.testing.assert_array_equal(unary(runner, "x * 1.0h", half, "half", "half", np.float16), half)
+    np.testing.assert_array_equal(unary(runner, "x + x", half, "half", "half", np.float16), half + half)
     with runner.settings(ftz=False):
-        assert (unary(runner, "x * 1.0f", tiny, "float", "float", np.float32) != 0).all()
+        assert (unary(runner, "x + x", tiny, "float", "float", np.float32) != 0).all()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_vectors(runner: Runner) -> None:
       uchar4 c = uchar4(1, 2, 3, 4);
       vec<int, 2> d(c.zw);
       b.x = any_large ? b.x : -b.x;
-      out[i] = b * 2 + float4(d, length(a.xy), max(a, b).w);
+      out[i] = b * 2 + float4(float2(d), length(a.xy), max(a, b).w);
     }"""
     x = rng.standard_normal((64, 4)).astype(np.float32)
     p = rng.standard_normal((64, 3)).astype(np.float32)

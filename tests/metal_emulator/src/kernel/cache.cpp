@@ -74,12 +74,16 @@ fs::path find_cached(const std::string& hash) {
   return error ? fs::path() : path;
 }
 
-fs::path build_folder() {
+TemporaryFolder::TemporaryFolder() {
   static std::atomic<int> count{0};
-  const fs::path folder = cache_folder() / ("build." + std::to_string(getpid()) + "." + std::to_string(count++));
+  path = cache_folder() / ("build." + std::to_string(getpid()) + "." + std::to_string(count++));
   std::error_code error;
-  fs::create_directories(folder, error);
-  return folder;
+  fs::create_directories(path, error);
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code error;
+  fs::remove_all(path, error);
 }
 
 fs::path keep_in_cache(const fs::path& built, const std::string& hash) {

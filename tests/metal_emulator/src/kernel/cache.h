@@ -15,8 +15,14 @@ std::filesystem::path cache_folder();
 /// Where the library of this hash lies; empty where it is not there. Marks it as used.
 std::filesystem::path find_cached(const std::string& hash);
 
-/// A fresh folder within the cache, to build in.
-std::filesystem::path build_folder();
+/// A fresh folder within the cache that goes when its owner does.
+struct TemporaryFolder {
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::filesystem::path path;
+};
 
 /// Moves `built` to its place and drops the libraries unused for longest beyond 1 GB.
 std::filesystem::path keep_in_cache(const std::filesystem::path& built, const std::string& hash);

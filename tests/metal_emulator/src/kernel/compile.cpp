@@ -128,7 +128,7 @@ std::shared_ptr<const Kernel> Library::kernel(const std::string& name, const Con
   auto kernel = std::make_shared<Kernel>();
   kernel->name = name;
   kernel->parameters = parameters_of(*found);
-  const int limit = settings().max_threads_per_threadgroup;
+  const int limit = std::min(settings().max_threads_per_threadgroup, 1024);
   kernel->max_total_threads = found->max_total_threads ? std::min(found->max_total_threads, limit) : limit;
   kernel->library_ = shared_from_this();
   kernel->constants_ = known;

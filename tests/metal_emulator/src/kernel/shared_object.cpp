@@ -1,17 +1,18 @@
 #include "shared_object.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <link.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
+#include <filesystem>
 #include <map>
 #include <mutex>
+#include <sstream>
 #include <vector>
 
+#include "cache.h"
 #include "process.h"
 
 namespace emulator {
@@ -40,19 +41,6 @@ int find_extent(dl_phdr_info* info, size_t, void* data) {
   return 1;
 }
 
-/// An unlinked copy of a file, as a path that dlopen takes.
-int copy_to_memory(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::vector<char> bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const int fd = memfd_create("metal-emulator", MFD_CLOEXEC);
-  for (size_t done = 0; fd >= 0 && done < bytes.size();) {
-    const ssize_t n = write(fd, bytes.data() + done, bytes.size() - done);
-    if (n <= 0) break;
-    done += static_cast<size_t>(n);
-  }
-  return fd;
-}
-
 /// Kernels take the runtime's functions from the process, not from a named library: so one cache serves every build of
 /// it. A library that was loaded privately (by Python) must be made visible for that.
 void show_runtime() {
@@ -67,13 +55,14 @@ std::shared_ptr<LoadedObject> LoadedObject::load(const std::string& path, const 
                                                  std::string& error) {
   static std::once_flag shown;
   std::call_once(shown, show_runtime);
-  // dlopen gives the same library for the same file: a copy makes its variables its own.
-  const int fd = constants.empty() ? -1 : copy_to_memory(path);
-  const std::string file = fd < 0 ? path : "/proc/self/fd/" + std::to_string(fd);
+  // dlopen gives the same library for the same file: a copy makes its variables its own. It may go once it is mapped.
+  TemporaryFolder folder;
+  const std::filesystem::path copy = folder.path / "library.so";
+  std::error_code copy_error;
+  if (!constants.empty()) std::filesystem::copy_file(path, copy, copy_error);
   loading = &constants;
-  void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* handle = dlopen(constants.empty() ? path.c_str() : copy.c_str(), RTLD_NOW | RTLD_LOCAL);
   loading = nullptr;
-  if (fd >= 0) close(fd);
   if (!handle) {
     error = dlerror();
     return nullptr;
@@ -115,10 +104,15 @@ std::string source_line(uintptr_t code) {
   const auto& [begin, range] = *std::prev(after);
   char offset[32];
   snprintf(offset, sizeof offset, "0x%zx", static_cast<size_t>(code - 1 - begin));  // the call, not what follows it
-  std::string line = run_process({"addr2line", "-s", "-e", range.path, offset}).output;
-  line = line.substr(0, line.find_first_of(" \n"));
-  if (line.empty() || line[0] == '?') line = "?";
-  return known[code] = line;
+  // From the innermost inlined function outwards: the first line that is not of the Metal library.
+  std::istringstream lines(run_process({"addr2line", "-i", "-e", range.path, offset}).output);
+  std::string found = "?";
+  for (std::string line; found == "?" && std::getline(lines, line);) {
+    if (line.empty() || line[0] == '?' || line.find("/emulator/") != std::string::npos) continue;
+    line = line.substr(0, line.find(' '));
+    found = line.substr(line.rfind('/') + 1);
+  }
+  return known[code] = found;
 }
 
 }  // namespace emulator

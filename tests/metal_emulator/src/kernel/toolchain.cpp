@@ -1,6 +1,7 @@
 #include "toolchain.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -53,7 +54,8 @@ std::vector<std::string> options(const CompileRequest& request, bool instrumente
       compiler(), request.language_version >= 400 ? "-std=c++20" : "-std=c++17",
       "-D__METAL_VERSION__=" + std::to_string(request.language_version),
       "-march=x86-64-v3", "-nostdinc", "-nostdinc++", "-fdeclspec", "-fPIC", "-fno-exceptions", "-fno-rtti",
-      "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden", "-gline-tables-only",
+      "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden",
+      "-gline-tables-only", "-gdwarf-4",  // addr2line mixes up the files of version 5
       // half and bfloat are rounded after each operation, 1.0 is a float
       "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none",
       "-Xclang", "-cl-single-precision-constant",
@@ -64,21 +66,12 @@ std::vector<std::string> options(const CompileRequest& request, bool instrumente
   return words;
 }
 
-/// Messages name the source, not our files.
-std::string shown_log(std::string log, const fs::path& folder) {
+/// Messages and line markers name the source, not our files (which differ from process to process).
+std::string without_folder(std::string log, const fs::path& folder) {
   const std::string prefix = folder.string() + "/";
   for (size_t at; (at = log.find(prefix)) != std::string::npos;) log.erase(at, prefix.size());
   return log;
 }
-
-/// A folder that goes when its owner does.
-struct TemporaryFolder {
-  fs::path path = build_folder();
-  ~TemporaryFolder() {
-    std::error_code error;
-    fs::remove_all(path, error);
-  }
-};
 
 }  // namespace
 
@@ -98,8 +91,8 @@ bool preprocess(const CompileRequest& request, std::string& text, std::string& l
   for (const auto& [name, value] : request.macros) words.push_back("-D" + name + "=" + value);
   words.insert(words.end(), more.begin(), more.end());
   const ProcessResult result = run_process(words);
-  log += shown_log(result.output, folder.path);
-  text = read_file(out);
+  log += without_folder(result.output, folder.path);
+  text = without_folder(read_file(out), folder.path);
   return result.exit_code == 0;
 }
 
@@ -110,7 +103,7 @@ bool check_address_spaces(const std::string& program, std::string& log) {
   const ProcessResult result = run_process(
       {compiler(), "-x", "clcpp", "-cl-std=clc++2021", "-fsyntax-only", "--target=x86_64-pc-linux-gnu", "-I" + header_folder(),
        "-Xclang", "-cl-single-precision-constant", "-Xclang", "-cl-ext=+cl_khr_fp16", "-Wno-everything", in.string()});
-  log += shown_log(result.output, folder.path);
+  log += without_folder(result.output, folder.path);
   return result.exit_code == 0;
 }
 
@@ -134,7 +127,7 @@ fs::path build(const std::string& program, const CompileRequest& request, bool i
                                   std::string("-o"), out.string(), in.string(), std::string("-lm")})
     words.push_back(word);
   const ProcessResult result = run_process(words);
-  log += shown_log(result.output, folder.path);
+  log += without_folder(result.output, folder.path);
   if (result.exit_code != 0) return {};
   return keep_in_cache(out, hash);
 }

@@ -19,6 +19,7 @@ EMULATOR_INLINE float perturb(float x) {
 
 // A function of one or two floats: float, half (rounded once) and vectors. `wrap` is perturb in fast::.
 #define EMULATOR_MATH_1(name, ...)                                             \
+  bfloat name(bfloat) = delete; /* Metal has none: convert to float */         \
   EMULATOR_INLINE float name(float x) { return wrap(__VA_ARGS__); }            \
   EMULATOR_INLINE half name(half h) {                                          \
     const float x = static_cast<float>(h);                                     \
@@ -31,6 +32,7 @@ EMULATOR_INLINE float perturb(float x) {
     return r;                                                                  \
   }
 #define EMULATOR_MATH_2(name, ...)                                             \
+  bfloat name(bfloat, bfloat) = delete; /* convert to float */                 \
   EMULATOR_INLINE float name(float x, float y) { return wrap(__VA_ARGS__); }   \
   EMULATOR_INLINE half name(half h, half k) {                                  \
     const float x = static_cast<float>(h), y = static_cast<float>(k);          \
@@ -56,9 +58,9 @@ EMULATOR_INLINE float perturb(float x) {
   EMULATOR_MATH_1(sin, __builtin_sinf(x))                          \
   EMULATOR_MATH_1(cos, __builtin_cosf(x))                          \
   EMULATOR_MATH_1(tan, __builtin_tanf(x))                          \
-  EMULATOR_MATH_1(sinpi, static_cast<float>(__builtin_sin(x * 3.14159265358979323846)))  \
-  EMULATOR_MATH_1(cospi, static_cast<float>(__builtin_cos(x * 3.14159265358979323846)))  \
-  EMULATOR_MATH_1(tanpi, static_cast<float>(__builtin_tan(x * 3.14159265358979323846)))  \
+  EMULATOR_MATH_1(sinpi, static_cast<float>(__builtin_sin(x * double(3.14159265358979323846L))))  \
+  EMULATOR_MATH_1(cospi, static_cast<float>(__builtin_cos(x * double(3.14159265358979323846L))))  \
+  EMULATOR_MATH_1(tanpi, static_cast<float>(__builtin_tan(x * double(3.14159265358979323846L))))  \
   EMULATOR_MATH_1(sinh, __builtin_sinhf(x))                        \
   EMULATOR_MATH_1(cosh, __builtin_coshf(x))                        \
   EMULATOR_MATH_1(tanh, __builtin_tanhf(x))                        \

@@ -1,4 +1,5 @@
 // Kernel functions: their signatures, explicit instantiations, attributes.
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <functional>

@@ -1,5 +1,6 @@
 #include "source.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <cstring>

@@ -45,7 +45,8 @@ void rewrite_threadgroup_variable(Program& program, int i, int number) {
     else
       out += alias + "& " + variable + " = emulator_glue::threadgroup_variable<" + alias + ">([]{}, \"" + variable + "\"); ";
   }
-  s.replace(i, end + 1, out);
+  out.erase(out.rfind(';'));  // the declaration's own ends it
+  s.replace(i, end, out);
 }
 
 /// `constant bool c [[function_constant(0)]];`
