@@ -6,6 +6,7 @@
 // touches hazard-tracked resources; untracked ones need a fence, an event, or a host that waited in between.
 // execute() turns that into the encoder and group numbers of Dispatch (kernel/execute.h).
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <variant>
@@ -54,7 +55,7 @@ struct WaitForEvent {
 };
 using Command = std::variant<BeginEncoder, DispatchCommand, Barrier, UpdateFence, WaitForFence, Copy, Fill, SignalEvent,
                              WaitForEvent>;
-using CommandList = std::vector<Command>;
+using CommandList = std::deque<Command>;  // a dispatch is a kilobyte: nothing is to be moved
 
 /// Which command buffer runs.
 struct ExecutionContext {

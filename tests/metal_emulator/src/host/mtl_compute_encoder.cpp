@@ -146,21 +146,21 @@ struct Methods : MethodsOf<MTLComputeCommandEncoder> {
 /// What depends on the pipeline and the encoder; the rest is the kernel side's to report (validate).
 bool Methods::threads_ok(const char* selector, Size threads) {
   const MTLComputePipelineState& pipeline = *self()->pipeline;
-  const std::string where = pipeline.kernel->name + ": " + selector;
+  const auto where = [&] { return pipeline.kernel->name + ": " + selector; };
   if (threads.volume() > pipeline.max_threads) {
-    report("api", where + ": " + std::to_string(threads.volume()) + " threads per threadgroup, the pipeline allows " +
+    report("api", where() + ": " + std::to_string(threads.volume()) + " threads per threadgroup, the pipeline allows " +
                       std::to_string(pipeline.max_threads) + " (maxTotalThreadsPerThreadgroup)");
     return false;
   }
   UInteger memory = pipeline.kernel->static_threadgroup_memory;
   for (uint32_t length : self()->threadgroup_lengths) memory += length;
   if (memory > static_cast<UInteger>(settings().threadgroup_memory)) {
-    report("api", where + ": " + std::to_string(memory) + " bytes of threadgroup memory, the device has " +
+    report("api", where() + ": " + std::to_string(memory) + " bytes of threadgroup memory, the device has " +
                       std::to_string(settings().threadgroup_memory));
     return false;
   }
   if (pipeline.multiple_of_width && threads.volume() % kSimdWidth != 0)
-    report("api", where + ": " + std::to_string(threads.volume()) +
+    report("api", where() + ": " + std::to_string(threads.volume()) +
                       " threads break the promise threadGroupSizeIsMultipleOfThreadExecutionWidth");
   return true;
 }
