@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -33,8 +34,15 @@ def program() -> Path:
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
         configure = ["cmake", "-S", EMULATOR, "-B", BUILD, *generator]
         subprocess.run([*configure, "-DCMAKE_CXX_COMPILER=clang++-19", "-DSARAGOSSA_WERROR=ON"], check=True)
-    subprocess.run(["cmake", "--build", BUILD, "-j", "2", "--target", "emulator_host_tests"], check=True)
+    targets = ["emulator_host_tests", "emulator_host_module"]
+    subprocess.run(["cmake", "--build", BUILD, "-j", "2", "--target", *targets], check=True)
     return BUILD / "emulator_host_tests"
+
+
+def test_a_python_module_can_load_it(program: Path) -> None:
+    module = ctypes.CDLL(str(program.parent / "libemulator_host_module.so"))
+    assert module.has_constants()
+    assert module.compiles()
 
 
 def test_the_program_has_these_cases(program: Path) -> None:

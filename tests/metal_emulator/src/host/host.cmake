@@ -14,3 +14,7 @@ file(GLOB host_test_sources CONFIGURE_DEPENDS tests/host/*.cpp)
 add_executable(emulator_host_tests EXCLUDE_FROM_ALL ${host_test_sources})
 target_link_libraries(emulator_host_tests PRIVATE emulated_metal)
 target_compile_options(emulator_host_tests PRIVATE -Wall -Wextra $<$<BOOL:${SARAGOSSA_WERROR}>:-Werror>)
+
+# As a Python module comes in: by dlopen, its symbols local.
+add_library(emulator_host_module MODULE EXCLUDE_FROM_ALL tests/host/module/module.cpp)
+target_link_libraries(emulator_host_module PRIVATE emulated_metal)

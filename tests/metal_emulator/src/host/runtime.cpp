@@ -65,7 +65,14 @@ struct CachedMethod {
   bool of_class;
   const Method* method;
 };
-thread_local CachedMethod method_cache[256];
+constexpr size_t kCachedMethods = 256;
+
+// On the heap: the library's thread-local memory must stay small, or a Python module cannot load it.
+CachedMethod& cached_method(size_t hash) {
+  static thread_local CachedMethod* cache = nullptr;
+  if (!cache) cache = new CachedMethod[kCachedMethods]();  // stays: what dies with a thread may send messages
+  return cache[hash % kCachedMethods];
+}
 
 }  // namespace
 
@@ -112,7 +119,7 @@ extern "C" __attribute__((used, visibility("hidden"))) Implementation emulator_f
   const ClassRecord& record = self->isa();
   const bool of_class = self->is_class();
   const size_t hash = (reinterpret_cast<uintptr_t>(&record) >> 6) ^ (reinterpret_cast<uintptr_t>(selector) >> 4);
-  CachedMethod& cached = method_cache[hash % std::size(method_cache)];
+  CachedMethod& cached = cached_method(hash);
   if (cached.record == &record && cached.selector == selector && cached.of_class == of_class &&
       system_is_at_least(cached.method->since) && (!of_class || system_is_at_least(record.since))) {
     return cached.method->implementation;
