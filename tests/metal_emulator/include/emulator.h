@@ -17,7 +17,8 @@ const char* emulator_reports(void);
 /// Counters as one JSON object (see src/kernel/counters.h); with `reset` they start again at zero.
 const char* emulator_counters(int reset);
 
-/// Live Objective-C objects, one class a line: name, tab, count. What a program has created and not released shows here.
+/// Live Objective-C objects, one class a line: name, tab, count. What a program has created and not released shows
+/// here.
 const char* emulator_live_objects(void);
 
 #ifdef __cplusplus
