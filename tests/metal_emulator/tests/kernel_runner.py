@@ -69,7 +69,8 @@ class Runner:
     @contextmanager
     def settings(self, **values: object) -> Iterator[None]:
         defaults: dict[str, object] = {
-            "check": False, "trace": False, "order": "in_order", "seed": 1, "reorder": False, "perturb_fast": 0,
+            "check": False, "trace": False, "order": "in_order", "seed": 1, "reorder": False,
+            "perturb_fast": 0,
             "shuffle_cooperative": False, "workers": 0, "ftz": True, "max_threads_per_threadgroup": 1024,
         }  # fmt: skip
         self.set(**values)
@@ -80,7 +81,9 @@ class Runner:
 
     def reports(self) -> list[Report]:
         lines = self.lib.emulator_reports().decode().splitlines()
-        return [Report(kind, int(count), text) for kind, count, text in (line.split("\t", 2) for line in lines)]
+        return [
+            Report(kind, int(count), text) for kind, count, text in (line.split("\t", 2) for line in lines)
+        ]
 
     def counters(self, reset: bool = True) -> dict[str, Any]:
         result: dict[str, Any] = json.loads(self.lib.emulator_counters(int(reset)))
@@ -94,7 +97,9 @@ class Runner:
         lines = "".join(f"{k}={v}\n" for k, v in (macros or {}).items())
         key = (source, math, version, lines, header)
         if key not in self.libraries:
-            number = self.lib.runner_compile((header + source).encode(), b"test.metal", lines.encode(), math, version)
+            number = self.lib.runner_compile(
+                (header + source).encode(), b"test.metal", lines.encode(), math, version
+            )
             if number < 0:
                 raise CompileError(self.lib.runner_error().decode())
             self.libraries[key] = number
@@ -131,7 +136,8 @@ class Runner:
 
     # --- dispatches
     def encode(
-        self, kernel: int, arguments: Sequence[object], grid: Shape, group: Shape, threadgroup: Sequence[int] = (),
+        self, kernel: int, arguments: Sequence[object], grid: Shape, group: Shape,
+        threadgroup: Sequence[int] = (),
         label: str = "", resident: Sequence[Buffer] = (),
     ) -> None:  # fmt: skip
         """arguments: what stands at [[buffer(0)]], ..: a Buffer, bytes, a NumPy scalar, None."""
@@ -142,7 +148,7 @@ class Runner:
             elif isinstance(argument, At):
                 self.lib.runner_bind(index, argument.buffer.id, argument.offset)
             elif argument is not None:
-                data = argument if isinstance(argument, bytes) else argument.tobytes()  # type: ignore[attr-defined]
+                data = bytes(argument.data) if hasattr(argument, "data") else bytes(argument)  # type: ignore[call-overload]
                 self.lib.runner_bytes(index, data, len(data))
         for index, length in enumerate(threadgroup):
             self.lib.runner_threadgroup(index, length)

@@ -1,7 +1,8 @@
-"""Planted mistakes, each of which its checker must report, and correct kernels about which all stay silent."""
+"""Planted mistakes that their checkers must report, and correct kernels about which all stay silent."""
 
 import numpy as np
 import pytest
+
 from metal_emulator.tests.kernel_runner import Report, Runner
 
 ORDERS = [{"order": "in_order"}, {"order": "reversed"}, {"order": "random", "seed": 5}]
@@ -17,8 +18,10 @@ def reports_of(runner: Runner, body: str, n: int = 64, group: int = 64, **option
 
 
 MISTAKES = {
-    "read past the end": ("out-of-bounds", "{ y[i] = x[i + 1]; }", "read of 4 bytes at offset 256 of 'x' (256 bytes)"),
-    "write in front": ("out-of-bounds", "{ if (i == 0) { device float* p = y - 4; p[0] = 1; } }", "write of 4 bytes"),
+    "read past the end": ("out-of-bounds", "{ y[i] = x[i + 1]; }",
+    "4 bytes at offset 256 of 'x' (256 bytes)"),
+    "write in front": ("out-of-bounds", "{ if (i == 0) { device float* p = y - 4; *p = 1; } }",
+    "write of 4 bytes"),
     "read far away": ("out-of-bounds", "{ y[i] = x[i + (1u << 28)]; }", "read of 4 bytes"),
     "threadgroup memory overrun": (
         "out-of-bounds",
@@ -27,7 +30,8 @@ MISTAKES = {
     ),
     "uninitialised threadgroup memory": (
         "uninitialised",
-        "{ threadgroup float s[64]; if (t < 32) s[t] = 1; threadgroup_barrier(mem_flags::mem_threadgroup); y[i] = s[t]; }",
+        """{ threadgroup float s[64]; if (t < 32) s[t] = 1;
+             threadgroup_barrier(mem_flags::mem_threadgroup); y[i] = s[t]; }""",
         "threadgroup variable 's'",
     ),
     "missing barrier": (
@@ -82,7 +86,8 @@ MISTAKES = {
     ),
     "atomic beside plain access": (
         "race",
-        "{ atomic_fetch_add_explicit((device atomic_int*)y, 1, memory_order_relaxed); if (t == 3) y[0] = 1; }",
+        """{ atomic_fetch_add_explicit((device atomic_int*)y, 1, memory_order_relaxed);
+             if (t == 3) y[0] = 1; }""",
         "races with a",
     ),
 }  # fmt: skip
@@ -107,7 +112,9 @@ def test_a_race_across_threadgroups(checked: Runner, order: dict[str, object]) -
         assert report.kind == "race"
         assert "another threadgroup" in report.text
         # Both groups read the byte before one writes it: the last reader is the writer.
-        reports = reports_of(checked, "{ float v = y[0]; if (i > 0) y[i] = v; if (i == 255) y[0] = v + 1; }", 256, 64)
+        reports = reports_of(
+            checked, "{ float v = y[0]; if (i > 0) y[i] = v; if (i == 255) y[0] = v + 1; }", 256, 64
+        )
         assert {r.kind for r in reports} == {"race"}
 
 
@@ -122,13 +129,16 @@ CORRECT = {
         if (t == 0) y[i] = s[0]; }""",
     "device memory behind a barrier": """{ y[i] = t; threadgroup_barrier(mem_flags::mem_device);
         float v = y[i ^ 1]; threadgroup_barrier(mem_flags::mem_device); y[i] = v; }""",
-    "within a simdgroup": """{ threadgroup float s[64]; s[t] = x[i]; simdgroup_barrier(mem_flags::mem_threadgroup);
+    "within a simdgroup": """{ threadgroup float s[64]; s[t] = x[i];
+        simdgroup_barrier(mem_flags::mem_threadgroup);
         float v = s[t ^ 1]; simdgroup_barrier(mem_flags::mem_threadgroup); s[t] = v; y[i] = s[t]; }""",
     "many barriers": """{ threadgroup float s[64]; s[t] = 0;
-        for (int n = 0; n < 3000; n++) { threadgroup_barrier(mem_flags::mem_threadgroup); if (t == uint(n & 63)) s[(n * 7) & 63] += 1; }
+        for (int n = 0; n < 3000; n++) { threadgroup_barrier(mem_flags::mem_threadgroup);
+            if (t == uint(n & 63)) s[(n * 7) & 63] += 1; }
         threadgroup_barrier(mem_flags::mem_threadgroup); y[i] = s[t]; }""",
     "atomics": "{ atomic_fetch_add_explicit((device atomic_int*)y, 1, memory_order_relaxed); }",
-    "private arrays": "{ float a[8]; for (int j = 0; j < 8; j++) a[j] = x[i] * j; thread float* p = a; y[i] = p[i & 7]; }",
+    "private arrays": """{ float a[8]; for (int j = 0; j < 8; j++) a[j] = x[i] * j;
+        thread float* p = a; y[i] = p[i & 7]; }""",
     "returned threads": "{ if (i >= 20) return; y[i] = simd_sum(x[i]); }",
     "all read one": "{ y[i] = x[0] + x[63 - t]; }",
 }
@@ -177,7 +187,8 @@ def test_unordered_dispatches_are_shuffled(runner: Runner) -> None:
 
 def test_bindings_that_metal_refuses(checked: Runner) -> None:
     source = """struct P { float4 v; };
-    kernel void k(device float* y [[buffer(1)]], constant P& p [[buffer(2)]], threadgroup float* s [[threadgroup(0)]],
+    kernel void k(device float* y [[buffer(1)]], constant P& p [[buffer(2)]],
+        threadgroup float* s [[threadgroup(0)]],
                   uint i [[thread_position_in_grid]]) { y[i] = p.v.x; }"""
     kernel = checked.kernel(checked.compile(source), "k")
     checked.encode(kernel, [None, None, bytes(8)], 64, 2048)
@@ -200,7 +211,8 @@ def test_freed_and_unbound_buffers(checked: Runner) -> None:
 
     # A pointer within a buffer: to a buffer that is neither bound nor resident, resident, freed.
     source = """struct Table { device float* p; };
-    kernel void k(constant Table& t [[buffer(0)]], device float* y [[buffer(1)]], uint i [[thread_position_in_grid]]) {
+    kernel void k(constant Table& t [[buffer(0)]], device float* y [[buffer(1)]],
+        uint i [[thread_position_in_grid]]) {
       y[i] = t.p[i]; }"""
     kernel = checked.kernel(checked.compile(source), "k")
     z = checked.buffer(np.ones(64, np.float32), "z")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from metal_emulator.tests.kernel_runner import CompileError, Runner
 
 KERNEL = "kernel void k(device float* y [[buffer(0)]], uint i [[thread_position_in_grid]]) { BODY }"
@@ -21,8 +22,14 @@ def error_of(runner: Runner, source: str, **options: object) -> str:
     ("source", "message"),
     [
         (KERNEL.replace("BODY", "y[i] = missing;"), "test.metal:3:"),
-        (KERNEL.replace("BODY", "double d = 1.0; y[i] = d;"), "test.metal:3: error: 'double' does not exist in Metal"),
-        (KERNEL.replace("BODY", "device float* p = y; float* q = p; y[i] = q[0];"), "without an address space"),
+        (
+            KERNEL.replace("BODY", "double d = 1.0; y[i] = d;"),
+            "test.metal:3: error: 'double' does not exist in Metal",
+        ),
+        (
+            KERNEL.replace("BODY", "device float* p = y; float* q = p; y[i] = q[0];"),
+            "without an address space",
+        ),
         (KERNEL.replace("BODY", "threadgroup float s = 1; y[i] = s;"), "cannot have an initialiser"),
         ("void f(float* p) { p[0] = 1; }\n" + KERNEL, "pointer or reference"),
         ("static int n = 0;\n" + KERNEL, "a static variable"),
@@ -31,7 +38,10 @@ def error_of(runner: Runner, source: str, **options: object) -> str:
         ("kernel void k(device float* y [[buffer(31)]]) { y[0] = 1; }", "is above 30"),
         ("kernel void k(device float* y [[buffer(1)]], device float* z [[buffer(1)]]) {}", "stands twice"),
         ("kernel int k(device float* y [[buffer(0)]]) { return 1; }", "a kernel returns void"),
-        ("kernel void k(device float* y [[buffer(0)]], uint i [[vertex_id]]) {}", "[[vertex_id]] is not known"),
+        (
+            "kernel void k(device float* y [[buffer(0)]], uint i [[vertex_id]]) {}",
+            "[[vertex_id]] is not known",
+        ),
         (KERNEL.replace("BODY", "y[i] = simd_sum(bfloat(1.0f));"), "convert to float first"),
         (KERNEL.replace("BODY", "y[i] = exp(bfloat(1.0f));"), "deleted function 'exp'"),
         (KERNEL.replace("BODY", "float2 v; v.xx = float2(1); y[i] = v.x;"), "a component is written twice"),
@@ -57,7 +67,9 @@ def test_function_constants_must_have_values_that_fit(runner: Runner) -> None:
     kernel void free_of_it(device float* y [[buffer(0)]]) { y[0] = 1; }"""
     library = runner.compile(source)
     runner.kernel(library, "free_of_it")
-    with pytest.raises(CompileError, match=r"kernel uses uses function constant a \(index 0, int\), which has no value"):
+    with pytest.raises(
+        CompileError, match=r"kernel uses uses function constant a \(index 0, int\), which has no value"
+    ):
         runner.kernel(library, "uses")
     with pytest.raises(CompileError, match="got a value of 1 bytes, expected 4"):
         runner.kernel(library, "uses", {0: np.bool_(True)})

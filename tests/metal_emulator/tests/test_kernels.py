@@ -1,9 +1,11 @@
 """Whole kernels of the kind the project has, checked, in every order."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+
 from metal_emulator.tests.kernel_runner import Runner, bfloat_bits, from_bfloat
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -12,10 +14,9 @@ rng = np.random.default_rng(5)
 
 
 @pytest.fixture(params=ORDERS, ids=lambda o: o["order"])
-def ordered(checked: Runner, request: pytest.FixtureRequest) -> Runner:
-    checked.set(**request.param)
-    request.addfinalizer(lambda: checked.set(order="in_order", seed=1))
-    return checked
+def ordered(checked: Runner, request: pytest.FixtureRequest) -> Iterator[Runner]:
+    with checked.settings(**request.param):
+        yield checked
 
 
 @pytest.mark.parametrize("weighted", [True, False])
@@ -38,13 +39,21 @@ def test_norm(ordered: Runner, kind: str, weighted: bool) -> None:
 
 
 def multiply(
-    runner: Runner, file: str, name: str, mnk: tuple[int, int, int], tile: tuple[int, int], threads: int, **options: object
+    runner: Runner,
+    file: str,
+    name: str,
+    mnk: tuple[int, int, int],
+    tile: tuple[int, int],
+    threads: int,
+    **options: object,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     m, n, k = mnk
     a, b = rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((k, n)).astype(np.float16)
     c = runner.buffer(np.zeros((m, n), np.float32))
     right = b.T if name == "to_registers" else b
-    library = runner.compile((KERNELS / file).read_text(), header="", version=400 if "tensor" in file else 310)
+    library = runner.compile(
+        (KERNELS / file).read_text(), header="", version=400 if "tensor" in file else 310
+    )
     grid = ((n + tile[1] - 1) // tile[1] * threads, (m + tile[0] - 1) // tile[0])
     arguments = [runner.buffer(a), runner.buffer(right), c, np.array(mnk, np.int32)]
     runner.encode(runner.kernel(library, name), arguments, grid, threads, **options)  # type: ignore[arg-type]
@@ -72,7 +81,13 @@ def test_matmul(ordered: Runner, mnk: tuple[int, int, int], shuffled: bool) -> N
     ],
 )
 def test_tensor_operations(
-    ordered: Runner, name: str, mnk: tuple[int, int, int], tile: tuple[int, int], threads: int, factor: int, shuffled: bool
+    ordered: Runner,
+    name: str,
+    mnk: tuple[int, int, int],
+    tile: tuple[int, int],
+    threads: int,
+    factor: int,
+    shuffled: bool,
 ) -> None:
     with ordered.settings(shuffle_cooperative=shuffled):
         a, b, c = multiply(ordered, "correct_tensor.metal", name, mnk, tile, threads)

@@ -2,13 +2,16 @@
 
 import numpy as np
 import pytest
+
 from metal_emulator.tests.kernel_runner import Runner, bfloat_bits, from_bfloat
 
 rng = np.random.default_rng(11)
 ORDERS = [{"order": "in_order"}, {"order": "reversed"}, {"order": "random", "seed": 3}]
 
 
-def by_lane(runner: Runner, expression: str, x: np.ndarray, t: str = "float", threads: int | None = None) -> np.ndarray:
+def by_lane(
+    runner: Runner, expression: str, x: np.ndarray, t: str = "float", threads: int | None = None
+) -> np.ndarray:
     source = f"""kernel void k(device const {t}* in [[buffer(0)]], device {t}* out [[buffer(1)]],
       uint i [[thread_position_in_grid]], ushort lane [[thread_index_in_simdgroup]]) {{
         {t} x = in[i]; out[i] = {expression}; }}"""
@@ -39,8 +42,9 @@ CASES = {
     "simd_shuffle_rotate_down(x, 5)": lambda b: b[:, (lane + 5) % 32],
     "simd_shuffle_rotate_up(x, 5)": lambda b: b[:, (lane - 5) % 32],
     "simd_shuffle_and_fill_down(x, x + 100, 2)": lambda b: np.roll(b, -2, 1) + np.where(lane >= 30, 100, 0),
-    "simd_shuffle_and_fill_up(x, x + 100, 2, 8)": lambda b: b[:, (lane & ~7) + (lane - 2) % 8]
-    + np.where(lane % 8 < 2, 100, 0),
+    "simd_shuffle_and_fill_up(x, x + 100, 2, 8)": lambda b: (
+        b[:, (lane & ~7) + (lane - 2) % 8] + np.where(lane % 8 < 2, 100, 0)
+    ),
     "quad_sum(x)": lambda b: b.reshape(-1, 8, 4).sum(2).repeat(4, 1),
     "quad_max(x)": lambda b: b.reshape(-1, 8, 4).max(2).repeat(4, 1),
     "quad_broadcast(x, 2)": lambda b: b.reshape(-1, 8, 4)[:, :, 2].repeat(4, 1),
@@ -59,7 +63,9 @@ def test_simd_functions(checked: Runner, expression: str, order: dict[str, objec
     x = rng.uniform(0.8, 1.3, 96).astype(np.float32)
     with checked.settings(**order):
         got = by_lane(checked, expression, x)
-    np.testing.assert_allclose(blocks(got), CASES[expression](blocks(x.astype(np.float64))), rtol=2e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        blocks(got), CASES[expression](blocks(x.astype(np.float64))), rtol=2e-5, atol=1e-5
+    )
 
 
 def test_integer_reductions(checked: Runner) -> None:
@@ -105,7 +111,8 @@ def test_fast_functions_move_by_a_few_ulp(runner: Runner) -> None:
 
 
 MATRIX = """
-kernel void k(device const {a}* A [[buffer(0)]], device const {a}* B [[buffer(1)]], device float* C [[buffer(2)]],
+kernel void k(device const {a}* A [[buffer(0)]], device const {a}* B [[buffer(1)]],
+    device float* C [[buffer(2)]],
               device {a}* out [[buffer(3)]], uint lane [[thread_index_in_simdgroup]]) {{
   simdgroup_matrix<{a}, 8, 8> a, b, d;
   simdgroup_float8x8 c = make_filled_simdgroup_matrix<float, 8, 8>(1.0f);

@@ -4,13 +4,15 @@ import time
 
 import numpy as np
 import pytest
+
 from metal_emulator.tests.kernel_runner import At, Runner
 
 MATVEC = """
 // y = W x for 4-bit weights in groups of 64: w = scale q + bias; a simdgroup makes four rows.
 kernel void k(device const uint* w [[buffer(0)]], device const bfloat* scales [[buffer(1)]],
               device const bfloat* biases [[buffer(2)]], device const float* x [[buffer(3)]],
-              device float* y [[buffer(4)]], constant uint& K [[buffer(5)]], uint group [[threadgroup_position_in_grid]],
+              device float* y [[buffer(4)]], constant uint& K [[buffer(5)]],
+                  uint group [[threadgroup_position_in_grid]],
               uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]]) {
   const uint row0 = (group * 2 + sg) * 4;
   float sums[4] = {0, 0, 0, 0};
@@ -22,7 +24,8 @@ kernel void k(device const uint* w [[buffer(0)]], device const bfloat* scales [[
       device const uint2* packed = (device const uint2*)(w + row * (K / 8) + k / 8);
       const uint2 q = packed[0];
       float d = 0;
-      for (int i = 0; i < 8; i++) d += xs[i] * float(q.x >> (4 * i) & 15) + xs[8 + i] * float(q.y >> (4 * i) & 15);
+      for (int i = 0; i < 8;
+          i++) d += xs[i] * float(q.x >> (4 * i) & 15) + xs[8 + i] * float(q.y >> (4 * i) & 15);
       sums[r] += float(scales[row * (K / 64) + k / 64]) * d + float(biases[row * (K / 64) + k / 64]) * total;
     }
   }
@@ -39,7 +42,13 @@ def matvec(runner: Runner, rows: int, columns: int) -> dict[str, int]:
     one = np.full((rows, columns // 64), 0x3F80, np.uint16)
     x = rng.standard_normal(columns).astype(np.float32)
     y = runner.buffer(np.zeros(rows, np.float32), "y")
-    buffers = [runner.buffer(q, "w"), runner.buffer(one, "s"), runner.buffer(one, "b"), runner.buffer(x, "x"), y]
+    buffers = [
+        runner.buffer(q, "w"),
+        runner.buffer(one, "s"),
+        runner.buffer(one, "b"),
+        runner.buffer(x, "x"),
+        y,
+    ]
     runner.call(MATVEC, [*buffers, np.uint32(columns)], rows // 8 * 64, 64)
     few = q[:8].view(np.uint8)
     nibbles = np.stack([few & 15, few >> 4], 2).reshape(8, columns)
@@ -63,7 +72,8 @@ def test_bytes_of_a_matvec(runner: Runner, mode: str) -> None:
     assert by_label["w"]["requested_read"] == by_label["w"]["unique_read"] == 256 * 512
     assert by_label["x"]["requested_read"] == 1024 * 4 * 256 // 4
     assert by_label["x"]["unique_read"] == 1024 * 4
-    assert by_label["y"] == {"buffer": by_label["y"]["buffer"], "label": "y", "requested_read": 0, "unique_read": 0,
+    assert by_label["y"] == {"buffer": by_label["y"]["buffer"], "label": "y", "requested_read": 0,
+    "unique_read": 0,
                              "requested_written": 1024, "unique_written": 1024}  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 // check_msl [-I folder]... [-D name=value]... FILE...
-// Lints of the rewriter and the strict pass over address spaces. Messages in the form file:line: ..; exit code 1 where a
-// file is refused.
+// Lints of the rewriter and the strict pass over address spaces. Messages in the form file:line: ..; exit code 1 where
+// a file is refused.
 #include <cstdio>
 #include <fstream>
 #include <sstream>
@@ -28,7 +28,8 @@ bool check(const std::string& path, const std::vector<std::string>& options) {
   if (good) {
     const emulator::rewriter::Rewritten strict = emulator::rewriter::rewrite_strict(text);
     for (const emulator::rewriter::Lint& lint : strict.lints) {
-      log += path + ":" + std::to_string(lint.line) + ": " + (lint.error ? "error: " : "warning: ") + lint.message + "\n";
+      log +=
+          path + ":" + std::to_string(lint.line) + ": " + (lint.error ? "error: " : "warning: ") + lint.message + "\n";
       good &= !lint.error;
     }
     good = emulator::check_address_spaces(strict.text, log) && good;
@@ -44,9 +45,12 @@ int main(int count, char** arguments) {
   std::vector<std::string> options, files;
   for (int i = 1; i < count; i++) {
     const std::string word = arguments[i];
-    if ((word == "-I" || word == "-D") && i + 1 < count) options.push_back(word + arguments[++i]);
-    else if (word.rfind("-I", 0) == 0 || word.rfind("-D", 0) == 0) options.push_back(word);
-    else files.push_back(word);
+    if ((word == "-I" || word == "-D") && i + 1 < count)
+      options.push_back(word + arguments[++i]);
+    else if (word.rfind("-I", 0) == 0 || word.rfind("-D", 0) == 0)
+      options.push_back(word);
+    else
+      files.push_back(word);
   }
   if (files.empty()) {
     fprintf(stderr, "usage: check_msl [-I folder]... [-D name=value]... FILE...\n");

@@ -12,7 +12,8 @@
 
 namespace emulator {
 
-// --- a dispatch --------------------------------------------------------------------------------------------------------
+// --- a dispatch
+// --------------------------------------------------------------------------------------------------------
 
 void Access::begin_dispatch(const Dispatch& dispatch, Worker& worker) {
   worker_ = &worker;
@@ -31,8 +32,10 @@ void Access::begin_dispatch(const Dispatch& dispatch, Worker& worker) {
   if (settings().instrumented())
     for (const Binding& b : dispatch.buffers) {
       BufferEntry* entry = find_entry(b.buffer);
-      if (entry) add_range(entry->base, entry->length, entry);
-      else if (b.address) add_range(b.address, b.length, nullptr);
+      if (entry)
+        add_range(entry->base, entry->length, entry);
+      else if (b.address)
+        add_range(b.address, b.length, nullptr);
     }
   for (int i = 0; i < max_bindings; i++) {
     const uint32_t length = dispatch.threadgroup_lengths[i];
@@ -85,7 +88,8 @@ void Tally::finish(DispatchRecord& record) {
   }
 }
 
-// --- one access --------------------------------------------------------------------------------------------------------
+// --- one access
+// --------------------------------------------------------------------------------------------------------
 
 Range* Access::find_range(uintptr_t address) {
   if (last_ < ranges_.size() && address - ranges_[last_].base < ranges_[last_].length) return &ranges_[last_];
@@ -138,8 +142,9 @@ void Access::touch(uintptr_t address, size_t bytes, bool write, bool atomic, uin
 
 void Access::touch_aligned(uintptr_t address, size_t bytes, bool write, uintptr_t code) {
   if (check_ && address % bytes) {
-    found("misaligned", code, std::string(write ? "write" : "read") + " of " + std::to_string(bytes) +
-                                  " bytes at an address that is no multiple of it; use a packed type");
+    found("misaligned", code,
+          std::string(write ? "write" : "read") + " of " + std::to_string(bytes) +
+              " bytes at an address that is no multiple of it; use a packed type");
     worker_->abandon_lane();
   }
   touch(address, bytes, write, false, code);
@@ -165,7 +170,8 @@ void Access::outside(uintptr_t address, size_t bytes, bool write, uintptr_t code
   if (entry && !entry->live) {
     found("freed-buffer", code, what + "of " + describe(*entry) + ", which was freed");
   } else if (inside) {
-    found("unbound-buffer", code, what + "of " + describe(*entry) + ", which is neither bound to the dispatch nor made resident");
+    found("unbound-buffer", code,
+          what + "of " + describe(*entry) + ", which is neither bound to the dispatch nor made resident");
   } else {
     // Name the nearest binding in front: an index that runs over is the usual case.
     const Range* nearest = nullptr;
@@ -173,8 +179,9 @@ void Access::outside(uintptr_t address, size_t bytes, bool write, uintptr_t code
       if (r.base <= address && (!nearest || r.base > nearest->base)) nearest = &r;
     std::string where = "outside of every buffer";
     if (nearest && address - nearest->base < nearest->length + (size_t{1} << 24))
-      where = "at offset " + std::to_string(address - nearest->base) + " of " +
-              (nearest->entry ? describe(*nearest->entry) : "bytes set inline (" + std::to_string(nearest->length) + ")");
+      where =
+          "at offset " + std::to_string(address - nearest->base) + " of " +
+          (nearest->entry ? describe(*nearest->entry) : "bytes set inline (" + std::to_string(nearest->length) + ")");
     found("out-of-bounds", code, what + where);
   }
   worker_->abandon_lane();
@@ -184,7 +191,8 @@ void Access::found(const char* kind, uintptr_t code, const std::string& what) co
   report(kind, worker_->context() + ", " + source_line(code) + ": " + what);
 }
 
-// --- checks of order ---------------------------------------------------------------------------------------------------
+// --- checks of order
+// ---------------------------------------------------------------------------------------------------
 
 uint64_t Access::stamp(uint32_t epoch, uint32_t simdgroup_epoch, bool atomic) const {
   return make_stamp(number_, worker_->group_number(), worker_->current->thread.index, epoch, simdgroup_epoch, atomic);
@@ -199,7 +207,8 @@ void Access::check_device(Range& range, size_t offset, size_t bytes, bool write,
   const uint64_t now = stamp(worker_->device_epoch(), simdgroup.device_epoch, atomic);
   ShadowCell* cells = range.entry->cells + offset;
   bool reported = false;
-  for (size_t i = 0; i < bytes; i++) reported = update(cells[i], now, write, reported ? nullptr : range.entry, code) || reported;
+  for (size_t i = 0; i < bytes; i++)
+    reported = update(cells[i], now, write, reported ? nullptr : range.entry, code) || reported;
 }
 
 /// Compares an access with the last ones of this byte and takes their place. True where a finding was made.
@@ -213,9 +222,9 @@ bool Access::update(ShadowCell& cell, uint64_t now, bool write, const BufferEntr
     if (old.dispatch() == mine.dispatch()) {
       if (!races(old, mine)) return false;
       const bool same_group = old.group() == mine.group();
-      found("race", code, access + " of " + describe(*entry) + " races with a " + what + " by another thread" +
-                              (same_group ? " of the threadgroup; a barrier with mem_device is missing"
-                                          : " of another threadgroup"));
+      found("race", code,
+            access + " of " + describe(*entry) + " races with a " + what + " by another thread" +
+                (same_group ? " of the threadgroup; a barrier with mem_device is missing" : " of another threadgroup"));
       return true;
     }
     const PastDispatch& past = past_dispatch(old.dispatch());
@@ -223,8 +232,9 @@ bool Access::update(ShadowCell& cell, uint64_t now, bool write, const BufferEntr
     const bool unordered = by_barriers ? past.barrier_group == dispatch_->barrier_group
                                        : past.untracked_group == dispatch_->untracked_group;
     if (unordered)
-      found("hazard", code, access + " of " + describe(*entry) + " overlaps a " + what + " by " + past.name +
-                                "; no barrier lies between the dispatches");
+      found("hazard", code,
+            access + " of " + describe(*entry) + " overlaps a " + what + " by " + past.name +
+                "; no barrier lies between the dispatches");
     return unordered;
   };
   const bool hit = conflict(cell.write, "write") || (write && conflict(cell.read, "read"));
@@ -243,8 +253,9 @@ void Access::check_threadgroup(size_t offset, size_t bytes, bool write, bool ato
   const auto piece = std::find_if(pieces_.begin(), pieces_.end(),
                                   [&](const Piece& p) { return offset >= p.begin && offset + bytes <= p.end; });
   if (piece == pieces_.end()) {
-    found("out-of-bounds", code, std::string(write ? "write" : "read") + " of " + std::to_string(bytes) +
-                                     " bytes of threadgroup memory outside of every variable");
+    found("out-of-bounds", code,
+          std::string(write ? "write" : "read") + " of " + std::to_string(bytes) +
+              " bytes of threadgroup memory outside of every variable");
     worker_->abandon_lane();
   }
   const Simdgroup& simdgroup = worker_->simdgroup_of(*worker_->current);
@@ -254,25 +265,33 @@ void Access::check_threadgroup(size_t offset, size_t bytes, bool write, bool ato
   for (size_t i = 0; i < bytes; i++) {
     ShadowCell& cell = arena_cells_[offset + i];
     uninitialised |= !write && !cell.write;
-    if (cell.write && races(Stamp{cell.write}, mine)) finding = "write";
-    else if (write && cell.read && races(Stamp{cell.read}, mine)) finding = "read";
-    if (write) cell.write = mine.bits;
-    else cell.read = mine.bits | (cell.read && races(Stamp{cell.read}, mine) ? shared_bit : 0);
+    if (cell.write && races(Stamp{cell.write}, mine))
+      finding = "write";
+    else if (write && cell.read && races(Stamp{cell.read}, mine))
+      finding = "read";
+    if (write)
+      cell.write = mine.bits;
+    else
+      cell.read = mine.bits | (cell.read && races(Stamp{cell.read}, mine) ? shared_bit : 0);
   }
   if (!uninitialised && !finding) return;
   const std::string name = std::string("threadgroup variable '") + piece->name + "'";
   if (uninitialised) found("uninitialised", code, "read of " + name + " before anything was written there");
   if (finding)
-    found("race", code, std::string(write ? "write" : "read") + " of " + name + " races with a " + finding +
-                            " by another thread; a barrier with mem_threadgroup is missing");
+    found("race", code,
+          std::string(write ? "write" : "read") + " of " + name + " races with a " + finding +
+              " by another thread; a barrier with mem_threadgroup is missing");
 }
 
-// --- threadgroup memory ------------------------------------------------------------------------------------------------
+// --- threadgroup memory
+// ------------------------------------------------------------------------------------------------
 
 /// Bytes that are NaN as float and half, so that what is read too early shows in unchecked runs, too.
 void Access::clear_arena(size_t begin, size_t end) {
   memset(arena_ + begin, 0xff, end - begin);
-  if (check_) std::fill(arena_cells_.begin() + static_cast<long>(begin), arena_cells_.begin() + static_cast<long>(end), ShadowCell{});
+  if (check_)
+    std::fill(arena_cells_.begin() + static_cast<long>(begin), arena_cells_.begin() + static_cast<long>(end),
+              ShadowCell{});
 }
 
 void Access::begin_group() { clear_arena(0, arena_used_); }
@@ -281,7 +300,8 @@ void* Access::place_threadgroup_memory(size_t size, size_t alignment, const char
   size_t begin = arena_used_ + (check_ && !pieces_.empty() ? red_zone : 0);
   begin = (begin + alignment - 1) / alignment * alignment;
   if (begin + size > arena_bytes) {
-    fprintf(stderr, "metal emulator: %s: threadgroup memory of more than %zu bytes\n", worker_->context().c_str(), arena_bytes);
+    fprintf(stderr, "metal emulator: %s: threadgroup memory of more than %zu bytes\n", worker_->context().c_str(),
+            arena_bytes);
     abort();
   }
   clear_arena(arena_used_, begin + size);
@@ -290,7 +310,8 @@ void* Access::place_threadgroup_memory(size_t size, size_t alignment, const char
   threadgroup_bytes_ += (size + 15) / 16 * 16;
   if (threadgroup_bytes_ > static_cast<size_t>(settings().threadgroup_memory))
     report("limit", worker_->context() + ": " + std::to_string(threadgroup_bytes_) +
-                        " bytes of threadgroup memory, the device has " + std::to_string(settings().threadgroup_memory));
+                        " bytes of threadgroup memory, the device has " +
+                        std::to_string(settings().threadgroup_memory));
   return arena_ + begin;
 }
 
@@ -300,7 +321,8 @@ void* Access::find_variable(const void* declaration) const {
   return nullptr;
 }
 
-// --- dispatches in stamps ----------------------------------------------------------------------------------------------
+// --- dispatches in stamps
+// ----------------------------------------------------------------------------------------------
 
 namespace {
 std::vector<PastDispatch> past(65536);

@@ -28,7 +28,7 @@ struct BufferEntry {
   // One flag byte a byte: `now` in this dispatch, `ever` since the counters' reset.
   uint8_t* read_flags = nullptr;
   uint8_t* write_flags = nullptr;
-  bool flagged = false;  // some byte has a flag
+  bool flagged = false;                      // some byte has a flag
   uint64_t ever_read = 0, ever_written = 0;  // counts at the end of a freed buffer
   ShadowCell* cells = nullptr;
 };

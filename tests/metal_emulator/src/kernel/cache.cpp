@@ -58,10 +58,14 @@ std::string hash_text(const std::string& text) {
 
 fs::path cache_folder() {
   fs::path folder;
-  if (const char* named = getenv("SARAGOSSA_METAL_EMULATOR_CACHE")) folder = named;
-  else if (const char* xdg = getenv("XDG_CACHE_HOME")) folder = fs::path(xdg) / "saragossa-metal-emulator";
-  else if (const char* home = getenv("HOME")) folder = fs::path(home) / ".cache" / "saragossa-metal-emulator";
-  else folder = fs::temp_directory_path() / "saragossa-metal-emulator";
+  if (const char* named = getenv("SARAGOSSA_METAL_EMULATOR_CACHE"))
+    folder = named;
+  else if (const char* xdg = getenv("XDG_CACHE_HOME"))
+    folder = fs::path(xdg) / "saragossa-metal-emulator";
+  else if (const char* home = getenv("HOME"))
+    folder = fs::path(home) / ".cache" / "saragossa-metal-emulator";
+  else
+    folder = fs::temp_directory_path() / "saragossa-metal-emulator";
   std::error_code error;
   fs::create_directories(folder, error);  // what fails shows when the compiler writes
   return folder;

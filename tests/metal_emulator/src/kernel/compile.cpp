@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "msl/emulator/abi.h"
 #include "cache.h"
+#include "msl/emulator/abi.h"
 #include "rewriter/rewriter.h"
 #include "settings.h"
 #include "shared_object.h"
@@ -38,7 +38,8 @@ void give_up(const std::string& message) {
 std::string lint_log(const CompileRequest& request, const std::vector<rewriter::Lint>& lints, bool& refused) {
   std::string log;
   for (const rewriter::Lint& lint : lints) {
-    log += request.name + ":" + std::to_string(lint.line) + ": " + (lint.error ? "error: " : "warning: ") + lint.message + "\n";
+    log += request.name + ":" + std::to_string(lint.line) + ": " + (lint.error ? "error: " : "warning: ") +
+           lint.message + "\n";
     refused |= lint.error;
   }
   return log;
@@ -62,7 +63,8 @@ std::vector<Parameter> parameters_of(const EmulatorKernel& kernel) {
   std::vector<Parameter> result;
   for (int i = 0; i < kernel.parameter_count; i++) {
     const EmulatorParameter& p = kernel.parameters[i];
-    result.push_back({p.name, kind_of(p), p.index, !p.is_const, p.is_reference != 0, p.size, p.alignment, p.active != 0});
+    result.push_back(
+        {p.name, kind_of(p), p.index, !p.is_const, p.is_reference != 0, p.size, p.alignment, p.active != 0});
   }
   return result;
 }
@@ -78,16 +80,19 @@ std::string constant_error(const EmulatorKernel& kernel, const std::vector<Funct
     const auto value = values.find(c.index);
     const std::string what = "function constant " + c.name + " (index " + std::to_string(c.index) + ", " + c.type + ")";
     if (value != values.end() && value->second.size() != c.size)
-      return what + " got a value of " + std::to_string(value->second.size()) + " bytes, expected " + std::to_string(c.size);
+      return what + " got a value of " + std::to_string(value->second.size()) + " bytes, expected " +
+             std::to_string(c.size);
     if (value == values.end() && c.required && uses(kernel, c.name))
-      return std::string("kernel ") + kernel.name + " uses " + what + ", which has no value: give it one, or ask is_function_constant_defined";
+      return std::string("kernel ") + kernel.name + " uses " + what +
+             ", which has no value: give it one, or ask is_function_constant_defined";
   }
   return "";
 }
 
 }  // namespace
 
-std::shared_ptr<LoadedObject> Library::State::load(bool instrumented, const ConstantValues& values, std::string& error) {
+std::shared_ptr<LoadedObject> Library::State::load(bool instrumented, const ConstantValues& values,
+                                                   std::string& error) {
   std::lock_guard lock(mutex);
   std::shared_ptr<LoadedObject>& object = loaded[{instrumented, values}];
   if (object) return object;

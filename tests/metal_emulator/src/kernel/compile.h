@@ -35,8 +35,8 @@ enum class ParameterKind { buffer, threadgroup, builtin };
 struct Parameter {
   std::string name;
   ParameterKind kind = ParameterKind::builtin;
-  int index = 0;          // [[buffer(n)]] or [[threadgroup(n)]]
-  bool writable = false;  // device, without const
+  int index = 0;           // [[buffer(n)]] or [[threadgroup(n)]]
+  bool writable = false;   // device, without const
   bool reference = false;  // constant T& and the like: the binding needs `size` bytes
   size_t size = 0;         // of the pointee
   size_t alignment = 1;
@@ -61,7 +61,7 @@ class Kernel {
  public:
   std::string name;
   std::vector<Parameter> parameters;
-  int max_total_threads = 1024;              // the attribute, at most Settings::max_threads_per_threadgroup
+  int max_total_threads = 1024;  // the attribute, at most Settings::max_threads_per_threadgroup
   mutable std::atomic<uint32_t> static_threadgroup_memory{0};  // known after the first run, 0 before
 
   /// For execute.cpp: the entry function; instrumented for check and trace. Builds it at first use.

@@ -33,9 +33,7 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
-std::string number(const char* name, uint64_t value) {
-  return quoted(name) + ": " + std::to_string(value);
-}
+std::string number(const char* name, uint64_t value) { return quoted(name) + ": " + std::to_string(value); }
 
 std::string fields(const Traffic& t) {
   return number("requested_read", t.requested_read) + ", " + number("requested_written", t.requested_written) + ", " +
@@ -55,9 +53,11 @@ std::string array(const List& list, Text text) {
 }
 
 std::string record_text(const DispatchRecord& r) {
-  return "{" + number("sequence", r.sequence) + ", \"kernel\": " + quoted(r.kernel) + ", \"label\": " +
-         quoted(r.label) + ", " + number("threads", r.threads) + ", " + fields(r.traffic) + ", \"buffers\": " +
-         array(r.buffers, [](const BufferTraffic& b) { return "{" + buffer_fields(b.buffer, b.label, b.traffic) + "}"; }) +
+  return "{" + number("sequence", r.sequence) + ", \"kernel\": " + quoted(r.kernel) +
+         ", \"label\": " + quoted(r.label) + ", " + number("threads", r.threads) + ", " + fields(r.traffic) +
+         ", \"buffers\": " +
+         array(r.buffers,
+               [](const BufferTraffic& b) { return "{" + buffer_fields(b.buffer, b.label, b.traffic) + "}"; }) +
          "}";
 }
 
@@ -105,22 +105,22 @@ std::string counters_json() {
   });
   const Calls& c = calls();
   std::string out = "{";
-  for (auto& [name, value] : std::initializer_list<std::pair<const char*, uint64_t>>{
-           {"command_buffers", c.command_buffers},
-           {"encoders", c.encoders},
-           {"barriers", c.barriers},
-           {"host_waits", c.host_waits},
-           {"readbacks", c.readbacks},
-           {"inline_bytes", c.inline_bytes},
-           {"dispatches", c.dispatches},
-           {"threads", c.threads},
-           {"simd_operations", c.simd_operations},
-           {"threadgroup_barriers", c.threadgroup_barriers},
-           {"touched_read", touched_read},
-           {"touched_written", touched_written}})
+  for (auto& [name, value] :
+       std::initializer_list<std::pair<const char*, uint64_t>>{{"command_buffers", c.command_buffers},
+                                                               {"encoders", c.encoders},
+                                                               {"barriers", c.barriers},
+                                                               {"host_waits", c.host_waits},
+                                                               {"readbacks", c.readbacks},
+                                                               {"inline_bytes", c.inline_bytes},
+                                                               {"dispatches", c.dispatches},
+                                                               {"threads", c.threads},
+                                                               {"simd_operations", c.simd_operations},
+                                                               {"threadgroup_barriers", c.threadgroup_barriers},
+                                                               {"touched_read", touched_read},
+                                                               {"touched_written", touched_written}})
     out += number(name, value) + ", ";
-  return out + fields(t.traffic) + ",\n\"buffers\": " + buffers + ",\n\"dispatch_list\": " +
-         array(t.records, record_text) + "}";
+  return out + fields(t.traffic) + ",\n\"buffers\": " + buffers +
+         ",\n\"dispatch_list\": " + array(t.records, record_text) + "}";
 }
 
 void reset_counters() {

@@ -63,8 +63,10 @@ class Run {
     calls().threads += threads;
     // Small ones are done before another worker wakes up.
     const bool alone = settings().check || count_ < 4 || threads < 2048;
-    if (alone) work();
-    else WorkerPool::instance().run([this] { work(); });
+    if (alone)
+      work();
+    else
+      WorkerPool::instance().run([this] { work(); });
     if (settings().instrumented()) record(threads);
   }
 

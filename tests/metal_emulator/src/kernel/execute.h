@@ -37,7 +37,7 @@ struct Dispatch {
   std::array<uint32_t, 3> threads_per_threadgroup{};
   uint32_t barrier_group = 0;
   uint32_t untracked_group = 0;
-  uint32_t encoder = 0;  // a number for each encoder
+  uint32_t encoder = 0;            // a number for each encoder
   uint64_t sequence = 0;           // ascending over the process, in encoding order
   std::string label;               // for messages; the kernel's name where empty
   std::vector<BufferId> resident;  // useResource and residency sets: may be touched through pointers in buffers

@@ -57,8 +57,8 @@ void Fibre::prepare(void (*main)()) {
   const size_t colour = number * 704 % (48 * 1024);
   auto top = reinterpret_cast<uintptr_t>(stack + StackArena::stack_bytes - 64 - colour) & ~uintptr_t{63};
   auto** sp = reinterpret_cast<void**>(top);
-  *--sp = nullptr;                          // where main would return to; also aligns as after a call
-  *--sp = reinterpret_cast<void*>(main);    // taken by ret
+  *--sp = nullptr;                        // where main would return to; also aligns as after a call
+  *--sp = reinterpret_cast<void*>(main);  // taken by ret
   for (int i = 0; i < 6; i++) *--sp = nullptr;
   stack_pointer = sp;
 }

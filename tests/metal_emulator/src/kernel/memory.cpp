@@ -148,7 +148,8 @@ BufferEntry* entry_at(uintptr_t address) {
 BufferId last_buffer_id() { return newest; }
 
 void* map_shadow(size_t bytes) {
-  void* p = mmap(nullptr, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* p =
+      mmap(nullptr, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) {
     fprintf(stderr, "metal emulator: no memory for %zu bytes of shadow\n", bytes);
     abort();

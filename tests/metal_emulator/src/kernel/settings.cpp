@@ -30,10 +30,14 @@ bool parse(const std::string& text, std::string& value) {
 }
 
 bool parse(const std::string& text, Order& value) {
-  if (text == "in_order") value = Order::in_order;
-  else if (text == "reversed") value = Order::reversed;
-  else if (text == "random") value = Order::random;
-  else return false;
+  if (text == "in_order")
+    value = Order::in_order;
+  else if (text == "reversed")
+    value = Order::reversed;
+  else if (text == "random")
+    value = Order::random;
+  else
+    return false;
   return true;
 }
 
@@ -51,10 +55,10 @@ bool visit(Settings& s, Visit&& row) {
          row("max_threads_per_threadgroup", s.max_threads_per_threadgroup) ||
          row("threadgroup_memory", s.threadgroup_memory) || row("gpu_family", s.gpu_family) ||
          row("fail_allocation", s.fail_allocation) || row("fail_command_buffer", s.fail_command_buffer) ||
-         row("fail_compile", s.fail_compile) || row("fail_pipeline", s.fail_pipeline) ||
-         row("device", s.device) || row("working_set_mib", s.working_set_mib) ||
-         row("max_buffer_mib", s.max_buffer_mib) || row("lazy_ms", s.lazy_ms) ||
-         row("fail_compile_of", s.fail_compile_of) || row("command_buffer_error", s.command_buffer_error);
+         row("fail_compile", s.fail_compile) || row("fail_pipeline", s.fail_pipeline) || row("device", s.device) ||
+         row("working_set_mib", s.working_set_mib) || row("max_buffer_mib", s.max_buffer_mib) ||
+         row("lazy_ms", s.lazy_ms) || row("fail_compile_of", s.fail_compile_of) ||
+         row("command_buffer_error", s.command_buffer_error);
 }
 
 const char* from_environment(const char* name) {
@@ -90,8 +94,10 @@ Settings& settings() {
 bool set(const std::string& name, const std::string& value) {
   Settings changed = settings();
   bool good = false;
-  if (name == "os_version") good = parse_version(value, changed);
-  else good = visit(changed, [&](const char* row, auto& field) { return name == row && parse(value, field); });
+  if (name == "os_version")
+    good = parse_version(value, changed);
+  else
+    good = visit(changed, [&](const char* row, auto& field) { return name == row && parse(value, field); });
   if (good) settings() = changed;
   return good;
 }

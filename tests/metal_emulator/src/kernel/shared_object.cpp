@@ -35,8 +35,9 @@ int find_extent(dl_phdr_info* info, size_t, void* data) {
   auto& extent = *static_cast<Extent*>(data);
   if (info->dlpi_addr != extent.base) return 0;
   for (int i = 0; i < info->dlpi_phnum; i++) {
-    const ElfW(Phdr)& segment = info->dlpi_phdr[i];
-    if (segment.p_type == PT_LOAD) extent.end = std::max<uintptr_t>(extent.end, extent.base + segment.p_vaddr + segment.p_memsz);
+    const ElfW(Phdr) & segment = info->dlpi_phdr[i];
+    if (segment.p_type == PT_LOAD)
+      extent.end = std::max<uintptr_t>(extent.end, extent.base + segment.p_vaddr + segment.p_memsz);
   }
   return 1;
 }

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "msl/emulator/abi.h"
 #include "compile.h"
+#include "msl/emulator/abi.h"
 
 namespace emulator {
 

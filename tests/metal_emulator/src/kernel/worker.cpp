@@ -39,7 +39,8 @@ Worker& this_thread_worker() {
 std::string place(EmulatorSite site) {
   if (!site.file) return "?";
   const char* slash = strrchr(site.file, '/');
-  return std::string(slash ? slash + 1 : site.file) + ":" + std::to_string(site.line) + ":" + std::to_string(site.column);
+  return std::string(slash ? slash + 1 : site.file) + ":" + std::to_string(site.line) + ":" +
+         std::to_string(site.column);
 }
 
 std::string Worker::context() const {
@@ -47,7 +48,8 @@ std::string Worker::context() const {
   return dispatch_->label.empty() ? kernel : kernel + " (" + dispatch_->label + ")";
 }
 
-// --- a dispatch and its threadgroups -----------------------------------------------------------------------------------
+// --- a dispatch and its threadgroups
+// -----------------------------------------------------------------------------------
 
 void Worker::begin_dispatch(const Dispatch& dispatch) {
   dispatch_ = &dispatch;
@@ -122,13 +124,16 @@ void Worker::run_group(const std::array<uint32_t, 3>& position, const std::array
   // Fibres go from one to the next by themselves; control comes back here when none may run.
   while (live_) {
     Lane* next = pick();
-    if (next) go_to(next, &main_stack_);
-    else if (!resolve_deadlock()) break;
+    if (next)
+      go_to(next, &main_stack_);
+    else if (!resolve_deadlock())
+      break;
   }
   current = nullptr;
 }
 
-// --- scheduling --------------------------------------------------------------------------------------------------------
+// --- scheduling
+// --------------------------------------------------------------------------------------------------------
 
 Lane* Worker::pick_lane(uint32_t simdgroup, uint32_t lane) {
   simdgroups_[simdgroup].ready &= ~(1u << lane);
@@ -146,7 +151,8 @@ Lane* Worker::pick() {
     if (!ready) continue;
     if (order_ == Order::in_order) return pick_lane(s, static_cast<uint32_t>(lowest(ready)));
     if (order_ == Order::reversed) return pick_lane(s, static_cast<uint32_t>(highest(ready)));
-    for (uint64_t skip = step(random_) % static_cast<uint64_t>(__builtin_popcount(ready)); skip; skip--) ready &= ready - 1;
+    for (uint64_t skip = step(random_) % static_cast<uint64_t>(__builtin_popcount(ready)); skip; skip--)
+      ready &= ready - 1;
     return pick_lane(s, static_cast<uint32_t>(lowest(ready)));
   }
   return nullptr;
@@ -190,17 +196,22 @@ void Worker::fibre_main() {
       continue;
     }
     w->free_fibres_.push_back(self);
-    if (next) w->go_to(next, &self->stack_pointer);
-    else emulator_switch_stack(&self->stack_pointer, w->main_stack_);
+    if (next)
+      w->go_to(next, &self->stack_pointer);
+    else
+      emulator_switch_stack(&self->stack_pointer, w->main_stack_);
   }
 }
 
 void Worker::wait() {
   Lane* self = current;
   Lane* next = pick();
-  if (next == self) self->state = LaneState::runnable;
-  else if (next) go_to(next, &self->fibre->stack_pointer);
-  else emulator_switch_stack(&self->fibre->stack_pointer, main_stack_);
+  if (next == self)
+    self->state = LaneState::runnable;
+  else if (next)
+    go_to(next, &self->fibre->stack_pointer);
+  else
+    emulator_switch_stack(&self->fibre->stack_pointer, main_stack_);
 }
 
 void Worker::finish(Lane& lane) {
@@ -221,8 +232,10 @@ void Worker::abandon_lane() {
   fibre->prepare(fibre_main);
   free_fibres_.push_back(fibre);
   void* unused = nullptr;
-  if (Lane* next = pick()) go_to(next, &unused);
-  else emulator_switch_stack(&unused, main_stack_);
+  if (Lane* next = pick())
+    go_to(next, &unused);
+  else
+    emulator_switch_stack(&unused, main_stack_);
   __builtin_unreachable();
 }
 
@@ -230,7 +243,8 @@ void Worker::found(const char* kind, const std::string& text) const {
   if (!abandoned_) report(kind, context() + ": " + text);
 }
 
-// --- waiting for each other ----------------------------------------------------------------------------------------------
+// --- waiting for each other
+// ----------------------------------------------------------------------------------------------
 
 void Worker::simdgroup_operation(EmulatorLaneOperation operation, const void* in, void* out, const char* name,
                                  unsigned barrier_flags, EmulatorSite site) {
@@ -285,9 +299,9 @@ void Worker::run_operation(uint32_t s, bool stuck) {
   }
   if (mask != simdgroup.live || stuck)
     found("divergent-simd", std::string(first->name) + " at " + place(first->site) + " is reached by " +
-                                      std::to_string(__builtin_popcount(mask)) + " of " +
-                                      std::to_string(__builtin_popcount(simdgroup.live)) +
-                                      " lanes; move it out of the divergent branch");
+                                std::to_string(__builtin_popcount(mask)) + " of " +
+                                std::to_string(__builtin_popcount(simdgroup.live)) +
+                                " lanes; move it out of the divergent branch");
   operations_++;
   if (first->operation) {
     first->operation(in, out, mask);
@@ -328,9 +342,10 @@ void Worker::pass_threadgroup_barrier(unsigned flags, EmulatorSite site) {
   }
   if (!site.file && first) site = first->site;
   if (live_ != group_.threads)
-    found("early-exit", "threadgroup_barrier at " + place(site) + " is reached by " + std::to_string(live_) +
-                                  " of " + std::to_string(group_.threads) + " threads; the others returned before it");
-  if (!same) found("divergent-barrier", "threads wait at different calls of threadgroup_barrier, one at " + place(first->site));
+    found("early-exit", "threadgroup_barrier at " + place(site) + " is reached by " + std::to_string(live_) + " of " +
+                            std::to_string(group_.threads) + " threads; the others returned before it");
+  if (!same)
+    found("divergent-barrier", "threads wait at different calls of threadgroup_barrier, one at " + place(first->site));
   at_barrier_ = 0;
   barriers_++;
   threadgroup_epoch_ += flags >> 1 & 1;

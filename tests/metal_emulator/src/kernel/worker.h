@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "msl/emulator/abi.h"
 #include "access.h"
 #include "execute.h"
 #include "fibre.h"
+#include "msl/emulator/abi.h"
 #include "settings.h"
 
 namespace emulator {
@@ -78,9 +78,9 @@ class Worker {
   Lane* pick();
   Lane* pick_lane(uint32_t simdgroup, uint32_t lane);
   Fibre* take_fibre();
-  void wait();                     // the running lane waits; another goes on
+  void wait();  // the running lane waits; another goes on
   void go_to(Lane* next, void** save);
-  void finish(Lane& lane);         // a lane returned
+  void finish(Lane& lane);  // a lane returned
   void run_operation(uint32_t simdgroup, bool stuck);
   void pass_threadgroup_barrier(unsigned flags, EmulatorSite site);
   bool resolve_deadlock();

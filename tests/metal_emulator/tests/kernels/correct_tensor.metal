@@ -30,8 +30,10 @@ kernel void to_registers(device half* A [[buffer(0)]],
                          constant int* mnk [[buffer(3)]],
                          uint2 tile [[threadgroup_position_in_grid]]) {
   const int row0 = int(tile.y) * 64, column0 = int(tile.x) * 32;
-  auto a = tensor<device half, dextents<int32_t, 2>, tensor_inline>(A + row0 * mnk[2], dextents<int32_t, 2>(mnk[2], mnk[0] - row0));
-  auto b = tensor<device half, dextents<int32_t, 2>, tensor_inline>(B + column0 * mnk[2], dextents<int32_t, 2>(mnk[2], mnk[1] - column0));
+  const auto a_extents = dextents<int32_t, 2>(mnk[2], mnk[0] - row0);
+  const auto b_extents = dextents<int32_t, 2>(mnk[2], mnk[1] - column0);
+  auto a = tensor<device half, dextents<int32_t, 2>, tensor_inline>(A + row0 * mnk[2], a_extents);
+  auto b = tensor<device half, dextents<int32_t, 2>, tensor_inline>(B + column0 * mnk[2], b_extents);
   constexpr auto descriptor = matmul2d_descriptor(64, 32, static_cast<int>(dynamic_extent), false, true, false);
   matmul2d<descriptor, execution_simdgroups<4>> op;
   auto c = op.get_destination_cooperative_tensor<decltype(a), decltype(b), float>();
@@ -50,7 +52,8 @@ kernel void in_registers(device const half* A [[buffer(0)]],
                          device float* C [[buffer(2)]],
                          constant int* mnk [[buffer(3)]],
                          uint2 tile [[threadgroup_position_in_grid]]) {
-  constexpr auto descriptor = matmul2d_descriptor(16, 32, 16, false, false, true, matmul2d_descriptor::mode::multiply_accumulate);
+  constexpr auto descriptor =
+      matmul2d_descriptor(16, 32, 16, false, false, true, matmul2d_descriptor::mode::multiply_accumulate);
   matmul2d<descriptor, execution_simdgroup> op;
   auto a = op.get_left_input_cooperative_tensor<half, half, float>();
   auto b = op.get_right_input_cooperative_tensor<half, half, float>();

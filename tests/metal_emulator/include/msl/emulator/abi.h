@@ -86,8 +86,8 @@ typedef void (*EmulatorLaneOperation)(const void* const* in, void* const* out, u
 extern "C" {
 // Constant while a kernel runs, and declared so: then their reads are not taken for accesses of the kernel.
 #ifndef EMULATOR_RUNTIME
-extern const int emulator_perturb_ulp;            // Settings::perturb_fast
-extern const int emulator_cooperative_layout;     // 0: the usual one; else a seed
+extern const int emulator_perturb_ulp;         // Settings::perturb_fast
+extern const int emulator_cooperative_layout;  // 0: the usual one; else a seed
 extern const unsigned long emulator_perturb_seed;
 #endif
 

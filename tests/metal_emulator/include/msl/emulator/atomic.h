@@ -53,11 +53,11 @@ EMULATOR_INLINE T atomic_update(volatile atomic<T>* p, Op op) {
   while (!__atomic_compare_exchange(&p->value, &old, &next, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
   return old;
 }
-#define EMULATOR_ATOMIC_INTEGER(name, builtin)                               \
-  template <class T, class U>                                                \
-  EMULATOR_INLINE T name(volatile atomic<T>* p, U x, memory_order) {         \
-    static_assert(is_integral_v<T>, #name " takes integers");                \
-    return builtin(&p->value, static_cast<T>(x), __ATOMIC_RELAXED);          \
+#define EMULATOR_ATOMIC_INTEGER(name, builtin)                       \
+  template <class T, class U>                                        \
+  EMULATOR_INLINE T name(volatile atomic<T>* p, U x, memory_order) { \
+    static_assert(is_integral_v<T>, #name " takes integers");        \
+    return builtin(&p->value, static_cast<T>(x), __ATOMIC_RELAXED);  \
   }
 EMULATOR_ATOMIC_INTEGER(atomic_fetch_and_explicit, __atomic_fetch_and)
 EMULATOR_ATOMIC_INTEGER(atomic_fetch_or_explicit, __atomic_fetch_or)
@@ -75,13 +75,17 @@ EMULATOR_INLINE T atomic_fetch_max_explicit(volatile atomic<T>* p, U x, memory_o
 
 template <class T, class U>
 EMULATOR_INLINE T atomic_fetch_add_explicit(volatile atomic<T>* p, U x, memory_order) {
-  if constexpr (is_integral_v<T>) return __atomic_fetch_add(&p->value, static_cast<T>(x), __ATOMIC_RELAXED);
-  else return atomic_update(p, [&](T old) { return old + static_cast<T>(x); });
+  if constexpr (is_integral_v<T>)
+    return __atomic_fetch_add(&p->value, static_cast<T>(x), __ATOMIC_RELAXED);
+  else
+    return atomic_update(p, [&](T old) { return old + static_cast<T>(x); });
 }
 template <class T, class U>
 EMULATOR_INLINE T atomic_fetch_sub_explicit(volatile atomic<T>* p, U x, memory_order) {
-  if constexpr (is_integral_v<T>) return __atomic_fetch_sub(&p->value, static_cast<T>(x), __ATOMIC_RELAXED);
-  else return atomic_update(p, [&](T old) { return old - static_cast<T>(x); });
+  if constexpr (is_integral_v<T>)
+    return __atomic_fetch_sub(&p->value, static_cast<T>(x), __ATOMIC_RELAXED);
+  else
+    return atomic_update(p, [&](T old) { return old - static_cast<T>(x); });
 }
 EMULATOR_INLINE void atomic_thread_fence(mem_flags, memory_order, thread_scope = thread_scope_device) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);

@@ -2,9 +2,9 @@
 #pragma once
 namespace metal {
 
-#define EMULATOR_INTEGER_COMMON(T)                                                     \
-  EMULATOR_INLINE constexpr T max(T a, T b) { return a < b ? b : a; }                  \
-  EMULATOR_INLINE constexpr T min(T a, T b) { return b < a ? b : a; }                  \
+#define EMULATOR_INTEGER_COMMON(T)                                    \
+  EMULATOR_INLINE constexpr T max(T a, T b) { return a < b ? b : a; } \
+  EMULATOR_INLINE constexpr T min(T a, T b) { return b < a ? b : a; } \
   EMULATOR_INLINE constexpr T clamp(T x, T low, T high) { return min(max(x, low), high); }
 EMULATOR_INTEGER_COMMON(char)
 EMULATOR_INTEGER_COMMON(signed char)
@@ -44,20 +44,20 @@ EMULATOR_FLOAT_COMMON(half)
     for (int i = 0; i < N; i++) r[i] = name(a[i]); \
     return r;                                      \
   }
-#define EMULATOR_BY_COMPONENT_2(name)                                                              \
-  template <class T, int N>                                                                        \
-  EMULATOR_INLINE vec<T, N> name(vec<T, N> a, vec<T, N> b) {                                       \
-    vec<T, N> r;                                                                                   \
-    for (int i = 0; i < N; i++) r[i] = name(a[i], b[i]);                                           \
-    return r;                                                                                      \
-  }                                                                                                \
-  template <class T, int N>                                                                        \
-  EMULATOR_INLINE vec<T, N> name(vec<T, N> a, T b) {                                               \
-    return name(a, vec<T, N>(b));                                                                  \
-  }                                                                                                \
-  template <class T, int N>                                                                        \
-  EMULATOR_INLINE vec<T, N> name(T a, vec<T, N> b) {                                               \
-    return name(vec<T, N>(a), b);                                                                  \
+#define EMULATOR_BY_COMPONENT_2(name)                        \
+  template <class T, int N>                                  \
+  EMULATOR_INLINE vec<T, N> name(vec<T, N> a, vec<T, N> b) { \
+    vec<T, N> r;                                             \
+    for (int i = 0; i < N; i++) r[i] = name(a[i], b[i]);     \
+    return r;                                                \
+  }                                                          \
+  template <class T, int N>                                  \
+  EMULATOR_INLINE vec<T, N> name(vec<T, N> a, T b) {         \
+    return name(a, vec<T, N>(b));                            \
+  }                                                          \
+  template <class T, int N>                                  \
+  EMULATOR_INLINE vec<T, N> name(T a, vec<T, N> b) {         \
+    return name(vec<T, N>(a), b);                            \
   }
 EMULATOR_BY_COMPONENT_1(abs)
 EMULATOR_BY_COMPONENT_1(sign)

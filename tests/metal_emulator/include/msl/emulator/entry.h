@@ -56,29 +56,47 @@ struct Bind {
   static EMULATOR_INLINE P get(const EmulatorThread* t) {
     const EmulatorGroup* g = t->group;
     using Q = __remove_cv(P);
-    if constexpr (Kind == kind_buffer) return Pointee<P>::make(g->buffers[Index]);
-    else if constexpr (Kind == kind_threadgroup_buffer) return Pointee<P>::make(g->threadgroup_buffers[Index]);
-    else if constexpr (Kind == kind_thread_position_in_grid) return FromNumbers<Q>::make(t->position_in_grid);
-    else if constexpr (Kind == kind_thread_position_in_threadgroup) return FromNumbers<Q>::make(t->position_in_threadgroup);
-    else if constexpr (Kind == kind_threadgroup_position_in_grid) return FromNumbers<Q>::make(g->position_in_grid);
-    else if constexpr (Kind == kind_threads_per_threadgroup) return FromNumbers<Q>::make(g->threads_per_threadgroup);
+    if constexpr (Kind == kind_buffer)
+      return Pointee<P>::make(g->buffers[Index]);
+    else if constexpr (Kind == kind_threadgroup_buffer)
+      return Pointee<P>::make(g->threadgroup_buffers[Index]);
+    else if constexpr (Kind == kind_thread_position_in_grid)
+      return FromNumbers<Q>::make(t->position_in_grid);
+    else if constexpr (Kind == kind_thread_position_in_threadgroup)
+      return FromNumbers<Q>::make(t->position_in_threadgroup);
+    else if constexpr (Kind == kind_threadgroup_position_in_grid)
+      return FromNumbers<Q>::make(g->position_in_grid);
+    else if constexpr (Kind == kind_threads_per_threadgroup)
+      return FromNumbers<Q>::make(g->threads_per_threadgroup);
     else if constexpr (Kind == kind_dispatch_threads_per_threadgroup)
       return FromNumbers<Q>::make(g->dispatch_threads_per_threadgroup);
-    else if constexpr (Kind == kind_threadgroups_per_grid) return FromNumbers<Q>::make(g->threadgroups_per_grid);
-    else if constexpr (Kind == kind_threads_per_grid) return FromNumbers<Q>::make(g->threads_per_grid);
-    else return static_cast<Q>(number(t, g));
+    else if constexpr (Kind == kind_threadgroups_per_grid)
+      return FromNumbers<Q>::make(g->threadgroups_per_grid);
+    else if constexpr (Kind == kind_threads_per_grid)
+      return FromNumbers<Q>::make(g->threads_per_grid);
+    else
+      return static_cast<Q>(number(t, g));
   }
   static EMULATOR_INLINE unsigned number(const EmulatorThread* t, const EmulatorGroup* g) {
     const unsigned* d = g->dispatch_threads_per_threadgroup;
-    if constexpr (Kind == kind_thread_index_in_threadgroup) return t->index;
-    else if constexpr (Kind == kind_thread_index_in_simdgroup) return t->lane;
-    else if constexpr (Kind == kind_simdgroup_index_in_threadgroup) return t->simdgroup;
-    else if constexpr (Kind == kind_simdgroups_per_threadgroup) return g->simdgroups;
-    else if constexpr (Kind == kind_dispatch_simdgroups_per_threadgroup) return (d[0] * d[1] * d[2] + 31) / 32;
-    else if constexpr (Kind == kind_threads_per_simdgroup) return 32;
-    else if constexpr (Kind == kind_thread_index_in_quadgroup) return t->index % 4;
-    else if constexpr (Kind == kind_quadgroup_index_in_threadgroup) return t->index / 4;
-    else return (g->threads + 3) / 4;
+    if constexpr (Kind == kind_thread_index_in_threadgroup)
+      return t->index;
+    else if constexpr (Kind == kind_thread_index_in_simdgroup)
+      return t->lane;
+    else if constexpr (Kind == kind_simdgroup_index_in_threadgroup)
+      return t->simdgroup;
+    else if constexpr (Kind == kind_simdgroups_per_threadgroup)
+      return g->simdgroups;
+    else if constexpr (Kind == kind_dispatch_simdgroups_per_threadgroup)
+      return (d[0] * d[1] * d[2] + 31) / 32;
+    else if constexpr (Kind == kind_threads_per_simdgroup)
+      return 32;
+    else if constexpr (Kind == kind_thread_index_in_quadgroup)
+      return t->index % 4;
+    else if constexpr (Kind == kind_quadgroup_index_in_threadgroup)
+      return t->index / 4;
+    else
+      return (g->threads + 3) / 4;
   }
   template <class P>
   static constexpr EmulatorParameter describe(const char* name, int active) {

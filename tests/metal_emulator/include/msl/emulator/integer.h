@@ -6,19 +6,19 @@ template <class T>
 using if_integer = enable_if_t<is_integral_v<T>>;
 
 // A function of integer scalars, and of vectors component by component.
-#define EMULATOR_INTEGER_1(name)                                        \
-  template <class T, int N>                                             \
-  EMULATOR_INLINE vec<T, N> name(vec<T, N> a) {                         \
-    vec<T, N> r;                                                        \
-    for (int i = 0; i < N; i++) r[i] = name(a[i]);                      \
-    return r;                                                           \
+#define EMULATOR_INTEGER_1(name)                   \
+  template <class T, int N>                        \
+  EMULATOR_INLINE vec<T, N> name(vec<T, N> a) {    \
+    vec<T, N> r;                                   \
+    for (int i = 0; i < N; i++) r[i] = name(a[i]); \
+    return r;                                      \
   }
-#define EMULATOR_INTEGER_2(name)                                        \
-  template <class T, int N>                                             \
-  EMULATOR_INLINE vec<T, N> name(vec<T, N> a, vec<T, N> b) {            \
-    vec<T, N> r;                                                        \
-    for (int i = 0; i < N; i++) r[i] = name(a[i], b[i]);                \
-    return r;                                                           \
+#define EMULATOR_INTEGER_2(name)                             \
+  template <class T, int N>                                  \
+  EMULATOR_INLINE vec<T, N> name(vec<T, N> a, vec<T, N> b) { \
+    vec<T, N> r;                                             \
+    for (int i = 0; i < N; i++) r[i] = name(a[i], b[i]);     \
+    return r;                                                \
   }
 
 template <class T, class = if_integer<T>>
@@ -28,7 +28,8 @@ EMULATOR_INLINE constexpr T abs(T x) {
 template <class T, class = if_integer<T>>
 EMULATOR_INLINE constexpr make_unsigned_t<T> absdiff(T a, T b) {
   using U = make_unsigned_t<T>;
-  return a < b ? static_cast<U>(static_cast<U>(b) - static_cast<U>(a)) : static_cast<U>(static_cast<U>(a) - static_cast<U>(b));
+  return a < b ? static_cast<U>(static_cast<U>(b) - static_cast<U>(a))
+               : static_cast<U>(static_cast<U>(a) - static_cast<U>(b));
 }
 template <class T, class = if_integer<T>>
 EMULATOR_INLINE constexpr T popcount(T x) {
@@ -54,7 +55,8 @@ template <class T, class = if_integer<T>>
 EMULATOR_INLINE constexpr T extract_bits(T x, uint offset, uint bits) {
   constexpr uint width = sizeof(T) * 8;
   if (bits == 0) return 0;
-  return static_cast<T>(static_cast<T>(static_cast<make_unsigned_t<T>>(x) << (width - offset - bits)) >> (width - bits));
+  return static_cast<T>(static_cast<T>(static_cast<make_unsigned_t<T>>(x) << (width - offset - bits)) >>
+                        (width - bits));
 }
 template <class T, class = if_integer<T>>
 EMULATOR_INLINE constexpr T insert_bits(T base, T insert, uint offset, uint bits) {
@@ -73,8 +75,10 @@ EMULATOR_INLINE constexpr T rotate(T x, T n) {
 }
 template <class T, class = if_integer<T>>
 EMULATOR_INLINE constexpr T mulhi(T a, T b) {
-  if constexpr (is_signed_v<T>) return static_cast<T>((static_cast<__int128>(a) * b) >> (sizeof(T) * 8));
-  else return static_cast<T>((static_cast<unsigned __int128>(a) * b) >> (sizeof(T) * 8));
+  if constexpr (is_signed_v<T>)
+    return static_cast<T>((static_cast<__int128>(a) * b) >> (sizeof(T) * 8));
+  else
+    return static_cast<T>((static_cast<unsigned __int128>(a) * b) >> (sizeof(T) * 8));
 }
 template <class T, class = if_integer<T>>
 EMULATOR_INLINE constexpr T madhi(T a, T b, T c) {

@@ -1,6 +1,7 @@
 // The Metal standard library for a CPU, written from Apple's "Metal Shading Language Specification".
 // Not modelled: textures, samplers, matrices (float4x4), ray tracing, rgba swizzles of several components.
 #pragma once
+// clang-format off: each header needs those before it
 #include "abi.h"
 
 #include "types.h"
@@ -30,3 +31,4 @@
 #endif
 #include "constants.h"
 #include "keywords.h"
+// clang-format on

@@ -18,61 +18,61 @@ EMULATOR_INLINE float perturb(float x) {
 }
 
 // A function of one or two floats: float, half (rounded once) and vectors. `wrap` is perturb in fast::.
-#define EMULATOR_MATH_1(name, ...)                                             \
-  bfloat name(bfloat) = delete; /* Metal has none: convert to float */         \
-  EMULATOR_INLINE float name(float x) { return wrap(__VA_ARGS__); }            \
-  EMULATOR_INLINE half name(half h) {                                          \
-    const float x = static_cast<float>(h);                                     \
-    return static_cast<half>(__VA_ARGS__);                                     \
-  }                                                                            \
-  template <class T, int N, class = enable_if_t<is_floating_point_v<T>>>       \
-  EMULATOR_INLINE vec<T, N> name(vec<T, N> a) {                                \
-    vec<T, N> r;                                                               \
-    for (int i = 0; i < N; i++) r[i] = name(a[i]);                             \
-    return r;                                                                  \
+#define EMULATOR_MATH_1(name, ...)                                       \
+  bfloat name(bfloat) = delete; /* Metal has none: convert to float */   \
+  EMULATOR_INLINE float name(float x) { return wrap(__VA_ARGS__); }      \
+  EMULATOR_INLINE half name(half h) {                                    \
+    const float x = static_cast<float>(h);                               \
+    return static_cast<half>(__VA_ARGS__);                               \
+  }                                                                      \
+  template <class T, int N, class = enable_if_t<is_floating_point_v<T>>> \
+  EMULATOR_INLINE vec<T, N> name(vec<T, N> a) {                          \
+    vec<T, N> r;                                                         \
+    for (int i = 0; i < N; i++) r[i] = name(a[i]);                       \
+    return r;                                                            \
   }
-#define EMULATOR_MATH_2(name, ...)                                             \
-  bfloat name(bfloat, bfloat) = delete; /* convert to float */                 \
-  EMULATOR_INLINE float name(float x, float y) { return wrap(__VA_ARGS__); }   \
-  EMULATOR_INLINE half name(half h, half k) {                                  \
-    const float x = static_cast<float>(h), y = static_cast<float>(k);          \
-    return static_cast<half>(__VA_ARGS__);                                     \
-  }                                                                            \
-  template <class T, int N, class = enable_if_t<is_floating_point_v<T>>>       \
-  EMULATOR_INLINE vec<T, N> name(vec<T, N> a, vec<T, N> b) {                   \
-    vec<T, N> r;                                                               \
-    for (int i = 0; i < N; i++) r[i] = name(a[i], b[i]);                       \
-    return r;                                                                  \
+#define EMULATOR_MATH_2(name, ...)                                           \
+  bfloat name(bfloat, bfloat) = delete; /* convert to float */               \
+  EMULATOR_INLINE float name(float x, float y) { return wrap(__VA_ARGS__); } \
+  EMULATOR_INLINE half name(half h, half k) {                                \
+    const float x = static_cast<float>(h), y = static_cast<float>(k);        \
+    return static_cast<half>(__VA_ARGS__);                                   \
+  }                                                                          \
+  template <class T, int N, class = enable_if_t<is_floating_point_v<T>>>     \
+  EMULATOR_INLINE vec<T, N> name(vec<T, N> a, vec<T, N> b) {                 \
+    vec<T, N> r;                                                             \
+    for (int i = 0; i < N; i++) r[i] = name(a[i], b[i]);                     \
+    return r;                                                                \
   }
 
 // Functions that differ between fast:: and precise::.
-#define EMULATOR_APPROXIMATE                                       \
-  EMULATOR_MATH_1(exp, __builtin_expf(x))                          \
-  EMULATOR_MATH_1(exp2, __builtin_exp2f(x))                        \
-  EMULATOR_MATH_1(exp10, __builtin_powf(10.0f, x))                 \
-  EMULATOR_MATH_1(log, __builtin_logf(x))                          \
-  EMULATOR_MATH_1(log2, __builtin_log2f(x))                        \
-  EMULATOR_MATH_1(log10, __builtin_log10f(x))                      \
-  EMULATOR_MATH_1(sqrt, __builtin_sqrtf(x))                        \
-  EMULATOR_MATH_1(rsqrt, 1.0f / __builtin_sqrtf(x))                \
-  EMULATOR_MATH_1(sin, __builtin_sinf(x))                          \
-  EMULATOR_MATH_1(cos, __builtin_cosf(x))                          \
-  EMULATOR_MATH_1(tan, __builtin_tanf(x))                          \
-  EMULATOR_MATH_1(sinpi, static_cast<float>(__builtin_sin(x * double(3.14159265358979323846L))))  \
-  EMULATOR_MATH_1(cospi, static_cast<float>(__builtin_cos(x * double(3.14159265358979323846L))))  \
-  EMULATOR_MATH_1(tanpi, static_cast<float>(__builtin_tan(x * double(3.14159265358979323846L))))  \
-  EMULATOR_MATH_1(sinh, __builtin_sinhf(x))                        \
-  EMULATOR_MATH_1(cosh, __builtin_coshf(x))                        \
-  EMULATOR_MATH_1(tanh, __builtin_tanhf(x))                        \
-  EMULATOR_MATH_1(asin, __builtin_asinf(x))                        \
-  EMULATOR_MATH_1(acos, __builtin_acosf(x))                        \
-  EMULATOR_MATH_1(atan, __builtin_atanf(x))                        \
-  EMULATOR_MATH_1(asinh, __builtin_asinhf(x))                      \
-  EMULATOR_MATH_1(acosh, __builtin_acoshf(x))                      \
-  EMULATOR_MATH_1(atanh, __builtin_atanhf(x))                      \
-  EMULATOR_MATH_2(pow, __builtin_powf(x, y))                       \
-  EMULATOR_MATH_2(powr, __builtin_powf(x, y))                      \
-  EMULATOR_MATH_2(atan2, __builtin_atan2f(x, y))                   \
+#define EMULATOR_APPROXIMATE                                                                     \
+  EMULATOR_MATH_1(exp, __builtin_expf(x))                                                        \
+  EMULATOR_MATH_1(exp2, __builtin_exp2f(x))                                                      \
+  EMULATOR_MATH_1(exp10, __builtin_powf(10.0f, x))                                               \
+  EMULATOR_MATH_1(log, __builtin_logf(x))                                                        \
+  EMULATOR_MATH_1(log2, __builtin_log2f(x))                                                      \
+  EMULATOR_MATH_1(log10, __builtin_log10f(x))                                                    \
+  EMULATOR_MATH_1(sqrt, __builtin_sqrtf(x))                                                      \
+  EMULATOR_MATH_1(rsqrt, 1.0f / __builtin_sqrtf(x))                                              \
+  EMULATOR_MATH_1(sin, __builtin_sinf(x))                                                        \
+  EMULATOR_MATH_1(cos, __builtin_cosf(x))                                                        \
+  EMULATOR_MATH_1(tan, __builtin_tanf(x))                                                        \
+  EMULATOR_MATH_1(sinpi, static_cast<float>(__builtin_sin(x * double(3.14159265358979323846L)))) \
+  EMULATOR_MATH_1(cospi, static_cast<float>(__builtin_cos(x * double(3.14159265358979323846L)))) \
+  EMULATOR_MATH_1(tanpi, static_cast<float>(__builtin_tan(x * double(3.14159265358979323846L)))) \
+  EMULATOR_MATH_1(sinh, __builtin_sinhf(x))                                                      \
+  EMULATOR_MATH_1(cosh, __builtin_coshf(x))                                                      \
+  EMULATOR_MATH_1(tanh, __builtin_tanhf(x))                                                      \
+  EMULATOR_MATH_1(asin, __builtin_asinf(x))                                                      \
+  EMULATOR_MATH_1(acos, __builtin_acosf(x))                                                      \
+  EMULATOR_MATH_1(atan, __builtin_atanf(x))                                                      \
+  EMULATOR_MATH_1(asinh, __builtin_asinhf(x))                                                    \
+  EMULATOR_MATH_1(acosh, __builtin_acoshf(x))                                                    \
+  EMULATOR_MATH_1(atanh, __builtin_atanhf(x))                                                    \
+  EMULATOR_MATH_2(pow, __builtin_powf(x, y))                                                     \
+  EMULATOR_MATH_2(powr, __builtin_powf(x, y))                                                    \
+  EMULATOR_MATH_2(atan2, __builtin_atan2f(x, y))                                                 \
   EMULATOR_MATH_2(divide, x / y)
 
 namespace precise {

@@ -13,8 +13,13 @@ struct matmul2d_descriptor {
   mode matmul_mode;
   constexpr matmul2d_descriptor(int m_, int n_, int k_ = metal::dynamic_extent, bool left = false, bool right = false,
                                 bool relaxed = false, mode mode_ = mode::multiply)
-      : m(m_), n(n_), k(k_ == 0 ? metal::dynamic_extent : k_), transpose_left(left), transpose_right(right),
-        relaxed_precision(relaxed), matmul_mode(mode_) {}
+      : m(m_),
+        n(n_),
+        k(k_ == 0 ? metal::dynamic_extent : k_),
+        transpose_left(left),
+        transpose_right(right),
+        relaxed_precision(relaxed),
+        matmul_mode(mode_) {}
 };
 
 namespace detail {
@@ -57,14 +62,18 @@ class matmul2d {
   template <class L, class R, class C>
   auto get_left_input_cooperative_tensor() const {
     static_assert(simdgroups == 1, "cooperative inputs need a scope of one simdgroup");
-    if constexpr (D.transpose_left) return metal::cooperative_tensor<L, D.m, fixed_k, 1>();
-    else return metal::cooperative_tensor<L, fixed_k, D.m, 1>();
+    if constexpr (D.transpose_left)
+      return metal::cooperative_tensor<L, D.m, fixed_k, 1>();
+    else
+      return metal::cooperative_tensor<L, fixed_k, D.m, 1>();
   }
   template <class L, class R, class C>
   auto get_right_input_cooperative_tensor() const {
     static_assert(simdgroups == 1, "cooperative inputs need a scope of one simdgroup");
-    if constexpr (D.transpose_right) return metal::cooperative_tensor<R, fixed_k, D.n, 1>();
-    else return metal::cooperative_tensor<R, D.n, fixed_k, 1>();
+    if constexpr (D.transpose_right)
+      return metal::cooperative_tensor<R, fixed_k, D.n, 1>();
+    else
+      return metal::cooperative_tensor<R, D.n, fixed_k, 1>();
   }
   template <class L, class R, class C>
   auto get_destination_cooperative_tensor() const {
@@ -89,10 +98,12 @@ class matmul2d {
   /// Extent along k: fixed, or of the operand in memory.
   template <class In>
   static int depth(const In& in) {
-    if constexpr (D.k > 0) return D.k;
+    if constexpr (D.k > 0)
+      return D.k;
     else if constexpr (!metal::is_cooperative<metal::remove_cv_t<metal::remove_reference_t<decltype(*in.left)>>>)
       return static_cast<int>(in.left->get_extent(D.transpose_left ? 1 : 0));
-    else return fixed_k;
+    else
+      return fixed_k;
   }
 
   struct Run {
@@ -104,7 +115,8 @@ class matmul2d {
       }
       if (static_cast<int>(emulator_thread()->group->simdgroups) % simdgroups != 0)
         emulator_fault("matmul2d: the threadgroup is no multiple of the scope's simdgroups", in[0]->site);
-      using Sum = metal::conditional_t<metal::is_integral_v<element<L>> && metal::is_integral_v<element<R>>, int, float>;
+      using Sum =
+          metal::conditional_t<metal::is_integral_v<element<L>> && metal::is_integral_v<element<R>>, int, float>;
       Sum sums[D.m * D.n];
       start(in, sums);
       multiply(in, sums);
@@ -131,7 +143,8 @@ class matmul2d {
         each_owned([&](int l, int i, int row, int column) {
           using C = metal::remove_reference_t<decltype(*in[0]->destination)>;
           Sum& sum = sums[row * D.n + column];
-          if constexpr (metal::is_cooperative<C>) sum = static_cast<Sum>((*in[l]->destination)[i]);
+          if constexpr (metal::is_cooperative<C>)
+            sum = static_cast<Sum>((*in[l]->destination)[i]);
           else if (in[0]->destination->contains(column, row))
             sum = static_cast<Sum>(*in[0]->destination->address(column, row));
         });
@@ -146,10 +159,14 @@ class matmul2d {
       for (int l = 0; l < 32; l++) left_of[l] = in[l]->left, right_of[l] = in[l]->right;
       const int k_end = depth(*in[0]);
       for (int k0 = 0; k0 < k_end; k0 += detail::step) {
-        if constexpr (metal::is_cooperative<L>) detail::from_lanes<L, D.transpose_left>(left_of, k0, D.m, left);
-        else detail::from_memory<L, D.transpose_left>(*left_of[0], k0, D.m, left);
-        if constexpr (metal::is_cooperative<R>) detail::from_lanes<R, !D.transpose_right>(right_of, k0, D.n, right);
-        else detail::from_memory<R, !D.transpose_right>(*right_of[0], k0, D.n, right);
+        if constexpr (metal::is_cooperative<L>)
+          detail::from_lanes<L, D.transpose_left>(left_of, k0, D.m, left);
+        else
+          detail::from_memory<L, D.transpose_left>(*left_of[0], k0, D.m, left);
+        if constexpr (metal::is_cooperative<R>)
+          detail::from_lanes<R, !D.transpose_right>(right_of, k0, D.n, right);
+        else
+          detail::from_memory<R, !D.transpose_right>(*right_of[0], k0, D.n, right);
         add_products(left, right, k_end - k0 < detail::step ? k_end - k0 : detail::step, sums);
       }
     }
@@ -170,8 +187,10 @@ class matmul2d {
       each_owned([&](int l, int i, int row, int column) {
         using C = metal::remove_reference_t<decltype(*in[0]->destination)>;
         const auto sum = static_cast<element<C>>(sums[row * D.n + column]);
-        if constexpr (metal::is_cooperative<C>) (*in[l]->destination)[i] = sum;
-        else if (in[0]->destination->contains(column, row)) *in[0]->destination->address(column, row) = sum;
+        if constexpr (metal::is_cooperative<C>)
+          (*in[l]->destination)[i] = sum;
+        else if (in[0]->destination->contains(column, row))
+          *in[0]->destination->address(column, row) = sum;
       });
     }
   };

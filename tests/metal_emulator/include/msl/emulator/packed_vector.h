@@ -8,21 +8,27 @@ template <class T>
 struct packed_elements<T, 2> {
   union {
     T s[2];
-    struct { T x, y; };
+    struct {
+      T x, y;
+    };
   };
 };
 template <class T>
 struct packed_elements<T, 3> {
   union {
     T s[3];
-    struct { T x, y, z; };
+    struct {
+      T x, y, z;
+    };
   };
 };
 template <class T>
 struct packed_elements<T, 4> {
   union {
     T s[4];
-    struct { T x, y, z, w; };
+    struct {
+      T x, y, z, w;
+    };
   };
 };
 
@@ -49,22 +55,22 @@ struct packed_vec : packed_elements<T, N> {
   EMULATOR_INLINE const T& operator[](int i) const { return this->s[i]; }
 };
 
-#define EMULATOR_PACKED_OPERATOR(op)                                                \
-  template <class T, int N>                                                         \
-  EMULATOR_INLINE vec<T, N> operator op(packed_vec<T, N> a, packed_vec<T, N> b) {   \
-    return vec<T, N>(a) op vec<T, N>(b);                                            \
-  }                                                                                 \
-  template <class T, int N>                                                         \
-  EMULATOR_INLINE vec<T, N> operator op(packed_vec<T, N> a, vec<T, N> b) {          \
-    return vec<T, N>(a) op b;                                                       \
-  }                                                                                 \
-  template <class T, int N>                                                         \
-  EMULATOR_INLINE vec<T, N> operator op(vec<T, N> a, packed_vec<T, N> b) {          \
-    return a op vec<T, N>(b);                                                       \
-  }                                                                                 \
-  template <class T, int N, class S, class = if_scalar<S>>                          \
-  EMULATOR_INLINE vec<T, N> operator op(packed_vec<T, N> a, S b) {                  \
-    return vec<T, N>(a) op b;                                                       \
+#define EMULATOR_PACKED_OPERATOR(op)                                              \
+  template <class T, int N>                                                       \
+  EMULATOR_INLINE vec<T, N> operator op(packed_vec<T, N> a, packed_vec<T, N> b) { \
+    return vec<T, N>(a) op vec<T, N>(b);                                          \
+  }                                                                               \
+  template <class T, int N>                                                       \
+  EMULATOR_INLINE vec<T, N> operator op(packed_vec<T, N> a, vec<T, N> b) {        \
+    return vec<T, N>(a) op b;                                                     \
+  }                                                                               \
+  template <class T, int N>                                                       \
+  EMULATOR_INLINE vec<T, N> operator op(vec<T, N> a, packed_vec<T, N> b) {        \
+    return a op vec<T, N>(b);                                                     \
+  }                                                                               \
+  template <class T, int N, class S, class = if_scalar<S>>                        \
+  EMULATOR_INLINE vec<T, N> operator op(packed_vec<T, N> a, S b) {                \
+    return vec<T, N>(a) op b;                                                     \
   }
 EMULATOR_PACKED_OPERATOR(+)
 EMULATOR_PACKED_OPERATOR(-)

@@ -13,10 +13,10 @@ EMULATOR_INLINE T quad_reduce(T x, const char* name, EmulatorSite site, Combine 
 }
 }  // namespace lanes
 
-#define EMULATOR_QUAD_REDUCTION(name, ...)                                                            \
-  template <class T>                                                                                  \
-  EMULATOR_INLINE T name(T x, EMULATOR_SITE) {                                                        \
-    return lanes::quad_reduce(x, #name, site, [](T a, T b) { return static_cast<T>(__VA_ARGS__); });  \
+#define EMULATOR_QUAD_REDUCTION(name, ...)                                                           \
+  template <class T>                                                                                 \
+  EMULATOR_INLINE T name(T x, EMULATOR_SITE) {                                                       \
+    return lanes::quad_reduce(x, #name, site, [](T a, T b) { return static_cast<T>(__VA_ARGS__); }); \
   }
 EMULATOR_QUAD_REDUCTION(quad_sum, a + b)
 EMULATOR_QUAD_REDUCTION(quad_product, a* b)

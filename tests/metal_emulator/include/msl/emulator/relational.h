@@ -2,17 +2,17 @@
 #pragma once
 namespace metal {
 
-#define EMULATOR_CLASSIFY(name, ...)                                       \
-  EMULATOR_INLINE bool name(float x) { return __VA_ARGS__; }               \
-  EMULATOR_INLINE bool name(half h) {                                      \
-    const float x = static_cast<float>(h);                                 \
-    return __VA_ARGS__;                                                    \
-  }                                                                        \
-  template <class T, int N>                                                \
-  EMULATOR_INLINE vec<bool, N> name(vec<T, N> a) {                         \
-    vec<bool, N> r(false);                                                 \
-    for (int i = 0; i < N; i++) r.v[i] = name(a[i]);                       \
-    return r;                                                              \
+#define EMULATOR_CLASSIFY(name, ...)                         \
+  EMULATOR_INLINE bool name(float x) { return __VA_ARGS__; } \
+  EMULATOR_INLINE bool name(half h) {                        \
+    const float x = static_cast<float>(h);                   \
+    return __VA_ARGS__;                                      \
+  }                                                          \
+  template <class T, int N>                                  \
+  EMULATOR_INLINE vec<bool, N> name(vec<T, N> a) {           \
+    vec<bool, N> r(false);                                   \
+    for (int i = 0; i < N; i++) r.v[i] = name(a[i]);         \
+    return r;                                                \
   }
 // By the bits: no math mode may reason them away.
 EMULATOR_CLASSIFY(isnan, (__builtin_bit_cast(uint, x) & 0x7fffffffu) > 0x7f800000u)

@@ -31,24 +31,24 @@ EMULATOR_UNSEEN inline void give_all(Out* const* out, uint mask, Out value) {
 }
 
 // A fold in the order of the lanes; for operations whose result does not depend on the order.
-#define EMULATOR_FOLD(Name, ...)                                                \
-  struct Name {                                                                 \
-    template <class T>                                                          \
+#define EMULATOR_FOLD(Name, ...)                                                    \
+  struct Name {                                                                     \
+    template <class T>                                                              \
     EMULATOR_UNSEEN static void run(const T* const* in, T* const* out, uint mask) { \
-      bool first = true;                                                        \
-      T a{};                                                                    \
-      for (int l = 0; l < width; l++) {                                         \
-        if (!takes_part(mask, l)) continue;                                     \
-        const T b = *in[l];                                                     \
-        a = first ? b : static_cast<T>(__VA_ARGS__);                            \
-        first = false;                                                          \
-      }                                                                         \
-      give_all(out, mask, a);                                                   \
-    }                                                                           \
+      bool first = true;                                                            \
+      T a{};                                                                        \
+      for (int l = 0; l < width; l++) {                                             \
+        if (!takes_part(mask, l)) continue;                                         \
+        const T b = *in[l];                                                         \
+        a = first ? b : static_cast<T>(__VA_ARGS__);                                \
+        first = false;                                                              \
+      }                                                                             \
+      give_all(out, mask, a);                                                       \
+    }                                                                               \
   };
 EMULATOR_FOLD(Max, metal::max(a, b))
 EMULATOR_FOLD(Min, metal::min(a, b))
-EMULATOR_FOLD(And, a & b)
+EMULATOR_FOLD(And, a& b)
 EMULATOR_FOLD(Or, a | b)
 EMULATOR_FOLD(Xor, a ^ b)
 
@@ -158,10 +158,10 @@ EMULATOR_INLINE T take(T x, int lane, const char* name, EmulatorSite site) {
 }
 }  // namespace lanes
 
-#define EMULATOR_SIMD_REDUCTION(name, ...)              \
-  template <class T>                                    \
-  EMULATOR_INLINE T name(T x, EMULATOR_SITE) {          \
-    lanes::refuse_bfloat<T>();                          \
+#define EMULATOR_SIMD_REDUCTION(name, ...)                  \
+  template <class T>                                        \
+  EMULATOR_INLINE T name(T x, EMULATOR_SITE) {              \
+    lanes::refuse_bfloat<T>();                              \
     return lanes::together<__VA_ARGS__, T>(x, #name, site); \
   }
 EMULATOR_SIMD_REDUCTION(simd_sum, lanes::Tree<lanes::Add>)
@@ -241,8 +241,12 @@ EMULATOR_INLINE simd_vote simd_ballot(bool vote, EMULATOR_SITE) {
 EMULATOR_INLINE simd_vote simd_active_threads_mask(EMULATOR_SITE) {
   return simd_vote(lanes::together<lanes::Ballot, ulong>(true, "simd_active_threads_mask", site));
 }
-EMULATOR_INLINE bool simd_all(bool vote, EMULATOR_SITE) { return lanes::together<lanes::And, bool>(vote, "simd_all", site); }
-EMULATOR_INLINE bool simd_any(bool vote, EMULATOR_SITE) { return lanes::together<lanes::Or, bool>(vote, "simd_any", site); }
+EMULATOR_INLINE bool simd_all(bool vote, EMULATOR_SITE) {
+  return lanes::together<lanes::And, bool>(vote, "simd_all", site);
+}
+EMULATOR_INLINE bool simd_any(bool vote, EMULATOR_SITE) {
+  return lanes::together<lanes::Or, bool>(vote, "simd_any", site);
+}
 EMULATOR_INLINE bool simd_is_first(EMULATOR_SITE) {
   return __builtin_ctzl(static_cast<ulong>(simd_active_threads_mask(site))) == lanes::self();
 }

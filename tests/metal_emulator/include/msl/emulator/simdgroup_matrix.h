@@ -72,8 +72,7 @@ EMULATOR_INLINE void simdgroup_load(simdgroup_matrix<T, 8, 8>& m, const T* sourc
 }
 template <class T>
 EMULATOR_INLINE void simdgroup_store(const simdgroup_matrix<T, 8, 8>& m, T* destination, ulong elements_per_row = 8,
-                                     vec<ulong, 2> origin = vec<ulong, 2>(0ul), bool transpose = false,
-                                     EMULATOR_SITE) {
+                                     vec<ulong, 2> origin = vec<ulong, 2>(0ul), bool transpose = false, EMULATOR_SITE) {
   lanes::must_be_uniform("simdgroup_store", site);
   T *first, *second;
   lanes::matrix_addresses(destination, elements_per_row, origin, transpose, first, second);

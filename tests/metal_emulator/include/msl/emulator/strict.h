@@ -45,9 +45,9 @@ namespace metal {
 template <class T, int N>
 using vec = T __attribute__((ext_vector_type(N)));
 }
-#define VECTOR_NAMES(T)                                \
-  typedef T T##2 __attribute__((ext_vector_type(2)));  \
-  typedef T T##3 __attribute__((ext_vector_type(3)));  \
+#define VECTOR_NAMES(T)                               \
+  typedef T T##2 __attribute__((ext_vector_type(2))); \
+  typedef T T##3 __attribute__((ext_vector_type(3))); \
   typedef T T##4 __attribute__((ext_vector_type(4)));
 VECTOR_NAMES(float)
 VECTOR_NAMES(half)
@@ -141,19 +141,25 @@ mem_flags operator|(mem_flags, mem_flags);
 void threadgroup_barrier(mem_flags);
 void simdgroup_barrier(mem_flags);
 
-#define ONE(name) template <class T> T name(T);
-#define TWO(name) template <class T> T name(T, T);
-#define THREE(name) template <class T> T name(T, T, T);
-#define MATH                                                                                                      \
-  ONE(exp) ONE(exp2) ONE(exp10) ONE(log) ONE(log2) ONE(log10) ONE(sqrt) ONE(rsqrt) ONE(sin) ONE(cos) ONE(tan)     \
-  ONE(sinpi) ONE(cospi) ONE(tanpi) ONE(sinh) ONE(cosh) ONE(tanh) ONE(asin) ONE(acos) ONE(atan) ONE(asinh)         \
-  ONE(acosh) ONE(atanh) ONE(floor) ONE(ceil) ONE(trunc) ONE(round) ONE(rint) ONE(fabs) ONE(fract) TWO(pow)        \
-  TWO(powr) TWO(fmod) TWO(fmin) TWO(fmax) TWO(fdim) TWO(atan2) TWO(divide) TWO(copysign) THREE(fma)               \
-  float sincos(float, thread float&);
-MATH
-namespace fast {
-MATH
-}
+#define ONE(name)    \
+  template <class T> \
+  T name(T);
+#define TWO(name)    \
+  template <class T> \
+  T name(T, T);
+#define THREE(name)  \
+  template <class T> \
+  T name(T, T, T);
+#define MATH                                                                                                     \
+  ONE(exp)                                                                                                       \
+  ONE(exp2)                                                                                                      \
+  ONE(exp10)                                                                                                     \
+  ONE(log) ONE(log2) ONE(log10) ONE(sqrt) ONE(rsqrt) ONE(sin) ONE(cos) ONE(tan) ONE(sinpi) ONE(cospi) ONE(tanpi) \
+      ONE(sinh) ONE(cosh) ONE(tanh) ONE(asin) ONE(acos) ONE(atan) ONE(asinh) ONE(acosh) ONE(atanh) ONE(floor)    \
+          ONE(ceil) ONE(trunc) ONE(round) ONE(rint) ONE(fabs) ONE(fract) TWO(pow) TWO(powr) TWO(fmod) TWO(fmin)  \
+              TWO(fmax) TWO(fdim) TWO(atan2) TWO(divide) TWO(copysign) THREE(fma) float                          \
+              sincos(float, thread float&);
+MATH namespace fast { MATH }
 namespace precise {
 MATH
 }
@@ -212,7 +218,9 @@ ONE(simd_broadcast_first)
 ONE(quad_sum)
 ONE(quad_max)
 ONE(quad_min)
-#define LANE(name) template <class T> T name(T, ushort);
+#define LANE(name)   \
+  template <class T> \
+  T name(T, ushort);
 LANE(simd_shuffle)
 LANE(simd_shuffle_xor)
 LANE(simd_shuffle_down)
@@ -248,10 +256,10 @@ struct atomic {
 typedef atomic<uint> atomic_uint;
 typedef atomic<int> atomic_int;
 typedef atomic<float> atomic_float;
-#define ATOMIC(name)                                      \
-  template <class T, class U>                             \
-  T name(volatile device atomic<T>*, U, memory_order);    \
-  template <class T, class U>                             \
+#define ATOMIC(name)                                   \
+  template <class T, class U>                          \
+  T name(volatile device atomic<T>*, U, memory_order); \
+  template <class T, class U>                          \
   T name(volatile threadgroup atomic<T>*, U, memory_order);
 ATOMIC(atomic_fetch_add_explicit)
 ATOMIC(atomic_fetch_sub_explicit)
@@ -297,10 +305,10 @@ typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
 typedef simdgroup_matrix<bfloat, 8, 8> simdgroup_bfloat8x8;
 template <class T, int C, int R>
 simdgroup_matrix<T, C, R> make_filled_simdgroup_matrix(T);
-#define MATRIX_IN(space)                                                                                              \
-  template <class T>                                                                                                  \
-  void simdgroup_load(thread simdgroup_matrix<T, 8, 8>&, const space T*, ulong = 8, ulong2 = 0, bool = false);        \
-  template <class T>                                                                                                  \
+#define MATRIX_IN(space)                                                                                       \
+  template <class T>                                                                                           \
+  void simdgroup_load(thread simdgroup_matrix<T, 8, 8>&, const space T*, ulong = 8, ulong2 = 0, bool = false); \
+  template <class T>                                                                                           \
   void simdgroup_store(simdgroup_matrix<T, 8, 8>, space T*, ulong = 8, ulong2 = 0, bool = false);
 MATRIX_IN(device)
 MATRIX_IN(threadgroup)

@@ -50,7 +50,8 @@ struct tensor_offset {};
 template <class T, class Extents, class Kind = tensor_inline>
 class tensor {
   static_assert(Extents::rank() == 2, "the emulator has tensors of rank 2 only");
-  static_assert(!is_same_v<Kind, tensor_handle>, "the emulator has no tensor bindings: build tensor_inline from a buffer");
+  static_assert(!is_same_v<Kind, tensor_handle>,
+                "the emulator has no tensor bindings: build tensor_inline from a buffer");
 
  public:
   using element_type = T;

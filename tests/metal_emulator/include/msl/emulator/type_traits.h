@@ -54,10 +54,10 @@ template <class T>
 using remove_addrspace_t = T;
 
 // Each predicate as a constant and as a struct.
-#define EMULATOR_PREDICATE(name, ...)             \
-  template <class T>                              \
-  constexpr bool name##_v = __VA_ARGS__;          \
-  template <class T>                              \
+#define EMULATOR_PREDICATE(name, ...)    \
+  template <class T>                     \
+  constexpr bool name##_v = __VA_ARGS__; \
+  template <class T>                     \
   struct name : bool_constant<(__VA_ARGS__)> {};
 template <class A, class B>
 constexpr bool is_same_v = __is_same(A, B);

@@ -33,20 +33,20 @@ EMULATOR_INLINE constexpr typename extended_vector<T, N>::type convert_elements(
   }
 }
 
-#define EMULATOR_VECTOR_MEMBERS(N)                                                              \
-  typedef typename extended_vector<T, N>::type E;                                               \
-  using element = typename vector_element<T>::type;                                             \
-  using value_type = T;                                                                         \
-  vec() = default;                                                                              \
-  EMULATOR_INLINE constexpr vec(T s) : v(static_cast<element>(s)) {}                            \
-  template <class U>                                                                            \
-  EMULATOR_INLINE explicit constexpr vec(vec<U, N> o) : v(convert_elements<T, N>(o)) {}         \
-  EMULATOR_INLINE static constexpr vec wrap(E e) {                                              \
-    vec r(T(0));                                                                                \
-    r.v = e;                                                                                    \
-    return r;                                                                                   \
-  }                                                                                             \
-  EMULATOR_INLINE T& operator[](int i) { return reinterpret_cast<T*>(&v)[i]; }                  \
+#define EMULATOR_VECTOR_MEMBERS(N)                                                      \
+  typedef typename extended_vector<T, N>::type E;                                       \
+  using element = typename vector_element<T>::type;                                     \
+  using value_type = T;                                                                 \
+  vec() = default;                                                                      \
+  EMULATOR_INLINE constexpr vec(T s) : v(static_cast<element>(s)) {}                    \
+  template <class U>                                                                    \
+  EMULATOR_INLINE explicit constexpr vec(vec<U, N> o) : v(convert_elements<T, N>(o)) {} \
+  EMULATOR_INLINE static constexpr vec wrap(E e) {                                      \
+    vec r(T(0));                                                                        \
+    r.v = e;                                                                            \
+    return r;                                                                           \
+  }                                                                                     \
+  EMULATOR_INLINE T& operator[](int i) { return reinterpret_cast<T*>(&v)[i]; }          \
   EMULATOR_INLINE const T& operator[](int i) const { return reinterpret_cast<const T*>(&v)[i]; }
 
 template <class T>
@@ -54,8 +54,12 @@ struct vec<T, 2> {
   EMULATOR_VECTOR_MEMBERS(2)
   union {
     E v;
-    struct { T x, y; };
-    struct { T r, g; };
+    struct {
+      T x, y;
+    };
+    struct {
+      T r, g;
+    };
   };
   EMULATOR_INLINE constexpr vec(T a, T b) : v{static_cast<element>(a), static_cast<element>(b)} {}
   EMULATOR_SWIZZLES_2
@@ -66,8 +70,12 @@ struct vec<T, 3> {
   EMULATOR_VECTOR_MEMBERS(3)
   union {
     E v;
-    struct { T x, y, z; };
-    struct { T r, g, b; };
+    struct {
+      T x, y, z;
+    };
+    struct {
+      T r, g, b;
+    };
   };
   EMULATOR_INLINE constexpr vec(T a, T b, T c)
       : v{static_cast<element>(a), static_cast<element>(b), static_cast<element>(c)} {}
@@ -81,8 +89,12 @@ struct vec<T, 4> {
   EMULATOR_VECTOR_MEMBERS(4)
   union {
     E v;
-    struct { T x, y, z, w; };
-    struct { T r, g, b, a; };
+    struct {
+      T x, y, z, w;
+    };
+    struct {
+      T r, g, b, a;
+    };
   };
   EMULATOR_INLINE constexpr vec(T a0, T a1, T a2, T a3)
       : v{static_cast<element>(a0), static_cast<element>(a1), static_cast<element>(a2), static_cast<element>(a3)} {}

@@ -19,7 +19,7 @@ using if_scalar = enable_if_t<is_arithmetic_v<S>>;
     return vec<T, N>(static_cast<T>(a)) op b;                                 \
   }                                                                           \
   template <class T, int N, class S>                                          \
-  EMULATOR_INLINE vec<T, N>& operator op##=(vec<T, N>& a, const S & b) {      \
+  EMULATOR_INLINE vec<T, N>& operator op## = (vec<T, N> & a, const S& b) {    \
     a = a op b;                                                               \
     return a;                                                                 \
   }

@@ -96,11 +96,16 @@ class SignatureReader {
 
   void attribute(KernelParameter& parameter, const std::string& name, const std::string& argument, int token) {
     const auto builtin = builtin_attributes().find(name);
-    if (name == "buffer") buffer(parameter, argument, token);
-    else if (name == "threadgroup") parameter.kind = "kind_threadgroup_buffer", parameter.index = argument;
-    else if (name == "function_constant") parameter.active = argument;
-    else if (builtin != builtin_attributes().end()) parameter.kind = builtin->second;
-    else p_.lint(token, "kernel " + kernel_.name + ": attribute [[" + name + "]] is not known to the emulator");
+    if (name == "buffer")
+      buffer(parameter, argument, token);
+    else if (name == "threadgroup")
+      parameter.kind = "kind_threadgroup_buffer", parameter.index = argument;
+    else if (name == "function_constant")
+      parameter.active = argument;
+    else if (builtin != builtin_attributes().end())
+      parameter.kind = builtin->second;
+    else
+      p_.lint(token, "kernel " + kernel_.name + ": attribute [[" + name + "]] is not known to the emulator");
   }
 
   void buffer(KernelParameter& parameter, const std::string& argument, int token) {
@@ -120,7 +125,8 @@ class SignatureReader {
 
 /// The first of the attributes that end right before i; i where there is none.
 int first_attribute(const Source& s, int i) {
-  for (int before = s.previous(i); s.is(before, "]") && s.is_attribute(s.match(before)); before = s.previous(i)) i = s.match(before);
+  for (int before = s.previous(i); s.is(before, "]") && s.is_attribute(s.match(before)); before = s.previous(i))
+    i = s.match(before);
   return i;
 }
 
@@ -176,8 +182,10 @@ void find_instantiations(Program& program) {
     int function_end = at;
     while (function_end < end && !s.is(function_end, "("))
       function_end = s.is(function_end, "<") ? s.after_angles(function_end) : function_end + 1;
-    if (host_name.empty() || !kernel) program.lint(i, "an explicit instantiation needs [[host_name(..)]] and [[kernel]]");
-    else program.instantiations.push_back({host_name, s.text(at, function_end)});
+    if (host_name.empty() || !kernel)
+      program.lint(i, "an explicit instantiation needs [[host_name(..)]] and [[kernel]]");
+    else
+      program.instantiations.push_back({host_name, s.text(at, function_end)});
     s.erase(i, end + 1);
     i = end;
   }

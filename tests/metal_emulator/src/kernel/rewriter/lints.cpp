@@ -5,9 +5,9 @@ namespace emulator::rewriter {
 namespace {
 
 const std::set<std::string>& absent_words() {
-  static const std::set<std::string> words = {"double",       "new",    "delete",       "throw",  "try",  "catch",
-                                              "goto",         "virtual", "dynamic_cast", "typeid", "std",  "thread_local",
-                                              "printf",       "malloc",  "free",         "asm",    "register"};
+  static const std::set<std::string> words = {"double", "new",     "delete",       "throw",  "try",     "catch",
+                                              "goto",   "virtual", "dynamic_cast", "typeid", "std",     "thread_local",
+                                              "printf", "malloc",  "free",         "asm",    "register"};
   return words;
 }
 
@@ -18,9 +18,11 @@ bool is_space(const Source& s, int i) {
 
 /// Names of types: built in, declared, template parameters.
 std::set<std::string> type_names(const Source& s) {
-  std::set<std::string> types = {"uint8_t", "int8_t",  "uint16_t",    "int16_t",    "uint32_t",     "int32_t",    "uint64_t",
-                                 "int64_t", "size_t",  "atomic_uint", "atomic_int", "atomic_float", "atomic_bool"};
-  for (const char* base : {"float", "half", "bfloat", "int", "uint", "short", "ushort", "char", "uchar", "long", "ulong", "bool"}) {
+  std::set<std::string> types = {"uint8_t",    "int8_t",       "uint16_t",   "int16_t", "uint32_t",
+                                 "int32_t",    "uint64_t",     "int64_t",    "size_t",  "atomic_uint",
+                                 "atomic_int", "atomic_float", "atomic_bool"};
+  for (const char* base :
+       {"float", "half", "bfloat", "int", "uint", "short", "ushort", "char", "uchar", "long", "ulong", "bool"}) {
     types.insert(base);
     for (const char* n : {"2", "3", "4"}) {
       types.insert(std::string(base) + n);
@@ -55,17 +57,19 @@ void check_pointer(Program& program, int i) {
   const int before = s.previous(i);
   if (s.is(before, ".") || s.is(before, "->") || s.is(before, "sizeof")) return;
   if (is_space(s, s.next(mark)) || has_space(s, i)) return;
-  program.lint(i, "pointer or reference to '" + s.tokens[i].text + "' without an address space (device, constant, threadgroup, thread)");
+  program.lint(i, "pointer or reference to '" + s.tokens[i].text +
+                      "' without an address space (device, constant, threadgroup, thread)");
 }
 
 /// Function definitions: every pointer parameter, whatever its type is called.
 void check_parameters(Program& program, int name) {
-  static const std::set<std::string> no_function = {"return", "if",    "for",      "while",    "switch",   "else",  "do",
-                                                    "sizeof", "case",  "decltype", "alignas",  "template", "catch"};
+  static const std::set<std::string> no_function = {"return", "if",   "for",      "while",   "switch",   "else", "do",
+                                                    "sizeof", "case", "decltype", "alignas", "template", "catch"};
   const Source& s = program.source;
   const int open = s.next(name), close = s.match(open), before = s.previous(name);
   if (!s.is(open, "(") || close < 0 || no_function.count(s.tokens[name].text)) return;
-  const bool typed = before >= 0 && (s.is_identifier(before) || s.is(before, ">") || s.is(before, "*") || s.is(before, "&")) &&
+  const bool typed = before >= 0 &&
+                     (s.is_identifier(before) || s.is(before, ">") || s.is(before, "*") || s.is(before, "&")) &&
                      !no_function.count(s.tokens[before].text);
   int body = s.next(close);
   if (s.is(body, "const")) body = s.next(body);
@@ -77,7 +81,8 @@ void check_parameters(Program& program, int name) {
       space |= is_space(s, i);
     }
     if (pointer && !space)
-      program.lint(begin, "function " + s.tokens[name].text + ": a pointer or reference parameter has no address space");
+      program.lint(begin,
+                   "function " + s.tokens[name].text + ": a pointer or reference parameter has no address space");
   }
 }
 

@@ -20,7 +20,8 @@ Program run_passes(const std::string& preprocessed, bool strict) {
 bool is_vector_name(const std::string& s) {
   if (s.size() < 4 || !strchr("234", s.back())) return false;
   const std::string base = s.substr(0, s.size() - 1);
-  for (const char* name : {"float", "half", "bfloat", "int", "uint", "short", "ushort", "char", "uchar", "long", "ulong", "bool"})
+  for (const char* name :
+       {"float", "half", "bfloat", "int", "uint", "short", "ushort", "char", "uchar", "long", "ulong", "bool"})
     if (base == name) return true;
   return false;
 }
@@ -69,7 +70,8 @@ Rewritten rewrite_strict(const std::string& preprocessed) {
   rewrite_vector_constructors(program.source);
   rewrite_descriptors(program.source);
   std::string text = "#include \"emulator/strict.h\"\n" + program.source.whole() + "\n# 1 \"<instantiations>\"\n";
-  for (const Instantiation& i : program.instantiations) text += "template decltype(" + i.function + ") " + i.function + ";\n";
+  for (const Instantiation& i : program.instantiations)
+    text += "template decltype(" + i.function + ") " + i.function + ";\n";
   return {text, program.lints};
 }
 

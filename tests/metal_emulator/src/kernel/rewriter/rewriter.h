@@ -1,6 +1,6 @@
 #pragma once
-// Metal Shading Language -> C++, on the level of tokens. It changes only what C++ has no word for: attributes, `kernel`,
-// threadgroup variables, function constants, explicit instantiations. Types are left to templates (entry.h).
+// Metal Shading Language -> C++, on the level of tokens. It changes only what C++ has no word for: attributes,
+// `kernel`, threadgroup variables, function constants, explicit instantiations. Types are left to templates (entry.h).
 
 #include <string>
 #include <vector>

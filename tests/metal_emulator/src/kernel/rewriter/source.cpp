@@ -19,10 +19,14 @@ class Lexer {
   std::vector<Token> run() {
     while (i_ < s_.size()) {
       const char c = s_[i_];
-      if (c == '\n') newline();
-      else if (isspace(static_cast<unsigned char>(c))) take(TokenKind::space, spaces());
-      else if (c == '#' && line_start_) directive();
-      else token(c);
+      if (c == '\n')
+        newline();
+      else if (isspace(static_cast<unsigned char>(c)))
+        take(TokenKind::space, spaces());
+      else if (c == '#' && line_start_)
+        directive();
+      else
+        token(c);
     }
     return std::move(tokens_);
   }
@@ -57,10 +61,14 @@ class Lexer {
   }
   void token(char c) {
     line_start_ = false;
-    if (isalpha(static_cast<unsigned char>(c)) || c == '_') take(TokenKind::identifier, word());
-    else if (is_digit(c) || (c == '.' && is_digit(at(i_ + 1)))) take(TokenKind::number, number());
-    else if (c == '"' || c == '\'') take(TokenKind::string, quoted(c));
-    else take(TokenKind::punctuation, i_ + punctuation());
+    if (isalpha(static_cast<unsigned char>(c)) || c == '_')
+      take(TokenKind::identifier, word());
+    else if (is_digit(c) || (c == '.' && is_digit(at(i_ + 1))))
+      take(TokenKind::number, number());
+    else if (c == '"' || c == '\'')
+      take(TokenKind::string, quoted(c));
+    else
+      take(TokenKind::punctuation, i_ + punctuation());
   }
   size_t word() const {
     size_t e = i_;
@@ -126,10 +134,14 @@ int Source::previous(int i) const {
 
 int Source::after_angles(int i) const {
   for (int depth = 0; i < size(); i++) {
-    if (opens(i) && match(i) > 0) i = match(i);
-    else if (is(i, "<")) depth++;
-    else if (is(i, ">") && --depth == 0) return i + 1;
-    else if (is(i, ";")) break;
+    if (opens(i) && match(i) > 0)
+      i = match(i);
+    else if (is(i, "<"))
+      depth++;
+    else if (is(i, ">") && --depth == 0)
+      return i + 1;
+    else if (is(i, ";"))
+      break;
   }
   return i;
 }
@@ -165,9 +177,12 @@ std::vector<std::pair<int, int>> Source::split(int begin, int end) const {
   std::vector<std::pair<int, int>> parts;
   int start = begin, angles = 0;
   for (int i = begin; i < end; i++) {
-    if (opens(i) && match(i) > 0) i = match(i);
-    else if (is(i, "<")) angles++;
-    else if (is(i, ">")) angles--;
+    if (opens(i) && match(i) > 0)
+      i = match(i);
+    else if (is(i, "<"))
+      angles++;
+    else if (is(i, ">"))
+      angles--;
     else if (is(i, ",") && angles == 0) {
       parts.push_back({start, i});
       start = i + 1;

@@ -32,7 +32,9 @@ class Source {
   int match(int i) const { return i >= 0 && i < size() ? match_[i] : -1; }
   bool opens(int i) const { return is(i, "(") || is(i, "[") || is(i, "{"); }
   /// `[[`
-  bool is_attribute(int i) const { return is(i, "[") && is(i + 1, "[") && match_[i] > 0 && match_[i + 1] == match_[i] - 1; }
+  bool is_attribute(int i) const {
+    return is(i, "[") && is(i + 1, "[") && match_[i] > 0 && match_[i + 1] == match_[i] - 1;
+  }
   /// From `<`, behind the matching `>`.
   int after_angles(int i) const;
   /// From i on, the first of these marks outside of brackets; size() where there is none.

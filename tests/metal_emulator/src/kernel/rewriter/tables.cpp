@@ -31,12 +31,11 @@ std::string entry(const std::string& function, const KernelFunction& kernel, con
     active += p.active.empty() ? "1, " : "(" + p.active + ") ? 1 : 0, ";
   }
   row = "{" + host_name + ", &Entry" + n + "::run, table_" + n + ".parameters, " +
-        std::to_string(kernel.parameters.size()) + ", " +
-        max_total_threads(kernel) + ", " + quoted(constants) + "},\n";
+        std::to_string(kernel.parameters.size()) + ", " + max_total_threads(kernel) + ", " + quoted(constants) + "},\n";
   return "using Entry" + n + " = emulator_glue::Entry<&" + function + binds + ">;\n" +
-         "static const char* const names_" + n + "[] = {" + names + "nullptr};\n" +
-         "static const int active_" + n + "[] = {" + active + "0};\n" +
-         "static const Entry" + n + "::Table table_" + n + " = Entry" + n + "::table(names_" + n + ", active_" + n + ");\n";
+         "static const char* const names_" + n + "[] = {" + names + "nullptr};\n" + "static const int active_" + n +
+         "[] = {" + active + "0};\n" + "static const Entry" + n + "::Table table_" + n + " = Entry" + n +
+         "::table(names_" + n + ", active_" + n + ");\n";
 }
 
 }  // namespace
@@ -55,16 +54,20 @@ std::string library_tables(Program& program, const Reached& reached) {
     if (!kernel.is_template) add(kernel.name, kernel, quoted(kernel.name));
   for (const Instantiation& i : program.instantiations) {
     const KernelFunction* kernel = program.find_kernel(base_name(i.function));
-    if (kernel) add(i.function, *kernel, i.host_name);
-    else program.lints.push_back({0, "instantiation of " + i.function + ", which is no kernel", true});
+    if (kernel)
+      add(i.function, *kernel, i.host_name);
+    else
+      program.lints.push_back({0, "instantiation of " + i.function + ", which is no kernel", true});
   }
   std::string constants;
   for (const FunctionConstantDeclaration& c : program.constants)
-    constants += "{" + quoted(c.name) + ", " + c.index + ", " + quoted(c.type) + ", sizeof(" + c.type + "), " + (c.asked ? "1" : "0") + "},\n";
+    constants += "{" + quoted(c.name) + ", " + c.index + ", " + quoted(c.type) + ", sizeof(" + c.type + "), " +
+                 (c.asked ? "1" : "0") + "},\n";
   return "\n# 1 \"<entries>\"\nnamespace {\n" + definitions + "const EmulatorKernel kernel_table[] = {\n" + rows +
          "{nullptr, nullptr, nullptr, 0, 0, nullptr}};\nconst EmulatorConstant constant_table[] = {\n" + constants +
          "{nullptr, 0, nullptr, 0, 0}};\n}  // namespace\n" +
-         "extern \"C\" __attribute__((visibility(\"default\"))) const EmulatorLibrary emulator_library = {kernel_table, " +
+         "extern \"C\" __attribute__((visibility(\"default\"))) const EmulatorLibrary emulator_library = "
+         "{kernel_table, " +
          std::to_string(count) + ", constant_table, " + std::to_string(program.constants.size()) + "};\n";
 }
 

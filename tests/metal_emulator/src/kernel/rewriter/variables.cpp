@@ -18,9 +18,12 @@ bool in_kernel_body(const Program& program, int i) {
 /// Has [begin, end) a * or & outside of brackets?
 bool is_pointer(const Source& s, int begin, int end) {
   for (int i = begin; i < end; i++) {
-    if (s.opens(i) && s.match(i) > 0) i = s.match(i);
-    else if (s.is(i, "<")) i = s.after_angles(i) - 1;
-    else if (s.is(i, "*") || s.is(i, "&")) return true;
+    if (s.opens(i) && s.match(i) > 0)
+      i = s.match(i);
+    else if (s.is(i, "<"))
+      i = s.after_angles(i) - 1;
+    else if (s.is(i, "*") || s.is(i, "&"))
+      return true;
   }
   return false;
 }
@@ -35,15 +38,18 @@ void rewrite_threadgroup_variable(Program& program, int i, int number) {
   std::string type, out;
   for (auto [begin, stop] : s.split(i + 1, end)) {
     int brackets = begin;
-    while (brackets < stop && !s.is(brackets, "[")) brackets = s.is(brackets, "<") ? s.after_angles(brackets) : brackets + 1;
+    while (brackets < stop && !s.is(brackets, "["))
+      brackets = s.is(brackets, "<") ? s.after_angles(brackets) : brackets + 1;
     const int name = s.previous(brackets);
     if (type.empty()) type = s.text(begin, name);
     const std::string alias = "emulator_type_" + std::to_string(number) + "_" + s.tokens[name].text;
     const std::string variable = s.tokens[name].text;
     out += "typedef " + type + " " + alias + s.text(brackets, stop) + "; ";
-    if (program.strict) out += "__local " + alias + "& " + variable + " = *(__local " + alias + "*)0; ";
+    if (program.strict)
+      out += "__local " + alias + "& " + variable + " = *(__local " + alias + "*)0; ";
     else
-      out += alias + "& " + variable + " = emulator_glue::threadgroup_variable<" + alias + ">([]{}, \"" + variable + "\"); ";
+      out += alias + "& " + variable + " = emulator_glue::threadgroup_variable<" + alias + ">([]{}, \"" + variable +
+             "\"); ";
   }
   out.erase(out.rfind(';'));  // the declaration's own ends it
   s.replace(i, end, out);
@@ -63,10 +69,10 @@ bool rewrite_function_constant(Program& program, int i) {
   c.name = s.tokens[name].text;
   c.type = s.text(s.next(i), name);
   const std::string value = "static const " + c.type + " " + c.name + " = ";
-  const std::string out =
-      program.strict ? "__constant " + c.type + " " + c.name + " = 0"
-                     : "static const bool emulator_defined_" + c.name + " = emulator_constant_defined(" + c.index + "); " +
-                           value + "emulator_glue::constant_value<" + c.type + ">(" + c.index + ")";
+  const std::string out = program.strict ? "__constant " + c.type + " " + c.name + " = 0"
+                                         : "static const bool emulator_defined_" + c.name +
+                                               " = emulator_constant_defined(" + c.index + "); " + value +
+                                               "emulator_glue::constant_value<" + c.type + ">(" + c.index + ")";
   program.constants.push_back(c);
   s.replace(i, s.find(attribute, ";"), out);
   return true;
