@@ -76,6 +76,8 @@ class Device {
   virtual std::string name() const = 0;         // "cpu", "metal"
   virtual std::string description() const = 0;  // instruction set, threads; or the GPU
   const Switches& switches() const { return switches_; }
+  /// Whether submit() returns before the work is done: then the next step can be encoded meanwhile.
+  virtual bool asynchronous() const { return false; }
 
   /// Zeroed memory, aligned to 64 bytes at least. Large ones commit pages only when touched; a sparse one
   /// is touched here and there (a cache's blocks), so its pages should be small.

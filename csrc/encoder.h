@@ -8,6 +8,7 @@
 // step can be encoded before the one in front of it has run.
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "device.h"
@@ -171,6 +172,8 @@ class CommandEncoder {
   virtual bool has_fused(FusedOp op) const = 0;
   virtual Tensor do_scratch(DType dtype, Shape shape) = 0;
   virtual Submission do_submit(bool interruptible) = 0;
+  /// For do_submit: a submission that outlives the encoder keeps what its ops touch.
+  std::vector<OpRecord> take_records() { return std::move(records_); }
 
  private:
   void record(const char* name, std::vector<Tensor> reads, std::vector<Tensor> writes);

@@ -1,6 +1,7 @@
 #include "cpu/linear.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -96,6 +97,8 @@ struct LinearEngine::Impl {
   int n_packed = 0;
   std::vector<Scratch> tiles;    // per worker: results before the epilogue
   std::vector<Scratch> scratch;  // per worker: the matmul kernel's
+  /// Per worker, of each of a job's outputs: the weights behind those that it read last.
+  std::vector<std::array<const uint8_t*, 3>> behind;
 
   Impl(Isa isa, Activations a, ThreadPool& p)
       : kernels(kernels_of(isa)),
@@ -103,7 +106,8 @@ struct LinearEngine::Impl {
         activations(a),
         pool(p),
         tiles(static_cast<size_t>(p.size())),
-        scratch(static_cast<size_t>(p.size())) {}
+        scratch(static_cast<size_t>(p.size())),
+        behind(static_cast<size_t>(p.size())) {}
 
   bool quantised(const Matrix& w) const { return w.bits != 0 && activations != Activations::f32; }
 
@@ -139,11 +143,15 @@ struct LinearEngine::Impl {
     return round_up(std::max<int64_t>(kTaskBytes / std::max<int64_t>(row_bytes_of(w), 1), 1), kMatvecOutStep);
   }
 
-  void dot(const LinearJob& job, const Matrix& w, const OutTile& tile, int worker) {
+  void dot(const LinearJob& job, int which, OutTile tile, int worker) {
+    const Matrix& w = job.outs[which].w;
+    const uint8_t*& next = behind[static_cast<size_t>(worker)][static_cast<size_t>(which)];
+    tile.follows = next == w.data + tile.begin * row_bytes_of(w);
+    next = w.data + tile.end * row_bytes_of(w);
     if (!quantised(w)) {
       for (int64_t r = 0; r < job.rows; r += kMatvecRows)
         kernels.dot_f32(w, job.x + r * w.in, std::min(kMatvecRows, job.rows - r),
-                        {tile.begin, tile.end, tile.y + r * tile.stride, tile.stride});
+                        {tile.begin, tile.end, tile.y + r * tile.stride, tile.stride, tile.follows});
       return;
     }
     const PackFormat format = format_of(w, job.rows);
@@ -159,25 +167,25 @@ struct LinearEngine::Impl {
   void run_chunk(const LinearJob& job, int which, int64_t begin, int64_t end, int worker) {
     const LinearJob::Out& out = job.outs[which];
     const int64_t n = end - begin;
-    OutTile direct{begin, end, out.y + begin, out.w.out};
+    const OutTile direct{begin, end, out.y + begin, out.w.out, false};
     if (job.epilogue == LinearEpilogue::store) {
-      dot(job, out.w, direct, worker);
+      dot(job, which, direct, worker);
       add_bias(out, direct, job.rows);
       return;
     }
     auto* scratch_y = reinterpret_cast<float*>(
         tiles[static_cast<size_t>(worker)].get(job.rows * n * static_cast<int64_t>(sizeof(float))));
-    const OutTile side{begin, end, scratch_y, n};
+    const OutTile side{begin, end, scratch_y, n, false};
     if (job.epilogue == LinearEpilogue::add) {
-      dot(job, out.w, side, worker);
+      dot(job, which, side, worker);
       add_bias(out, side, job.rows);
       for (int64_t r = 0; r < job.rows; ++r)
         for (int64_t i = 0; i < n; ++i) direct.y[r * direct.stride + i] += side.y[r * n + i];
       return;
     }
-    dot(job, out.w, direct, worker);
+    dot(job, which, direct, worker);
     add_bias(out, direct, job.rows);
-    dot(job, job.outs[1].w, side, worker);
+    dot(job, 1, side, worker);
     add_bias(job.outs[1], side, job.rows);
     for (int64_t r = 0; r < job.rows; ++r)
       vectors.act_mul(direct.y + r * direct.stride, direct.y + r * direct.stride, side.y + r * n, n, job.act);

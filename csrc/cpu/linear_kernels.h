@@ -38,6 +38,7 @@ struct OutTile {
   int64_t begin = 0, end = 0;
   float* y = nullptr;
   int64_t stride = 0;
+  bool follows = false;  // the same core has just read the weights in front of these
 };
 
 struct LinearKernels {

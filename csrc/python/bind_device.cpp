@@ -32,8 +32,13 @@ void bind_device(py::module_& m) {
       .def(py::init([](const std::string& name, bool fused, const std::string& activations, const std::string& isa,
                        int threads, int spin_us) {
              if (threads < 0) fail(ErrorKind::usage, "threads ", threads, ", expected 0 (automatic) or more");
-             std::shared_ptr<Device> device =
-                 make_device(name, Switches{fused, activations_from(activations), isa, threads, spin_us});
+             Switches switches;
+             switches.fused = fused;
+             switches.activations = activations_from(activations);
+             switches.isa = isa;
+             switches.threads = threads;
+             switches.spin_us = spin_us;
+             std::shared_ptr<Device> device = make_device(name, switches);
              device->set_interrupt(&raise_pending_signal);
              return device;
            }),

@@ -20,10 +20,7 @@ const BoundTensor& WeightLoader::find(const std::string& role, const std::vector
 
 std::shared_ptr<MappedFile> WeightLoader::file(const std::string& path) {
   std::shared_ptr<MappedFile>& slot = files_[path];
-  if (!slot) {
-    slot = std::make_shared<MappedFile>(path);
-    slot->will_need();
-  }
+  if (!slot) slot = std::make_shared<MappedFile>(path);
   return slot;
 }
 

@@ -1,16 +1,7 @@
 #pragma once
 // Sampling parameters of one row, shared by C++ and MSL.
 
-#ifdef __METAL_VERSION__
-typedef uint sg_u32;
-typedef int sg_i32;
-typedef float sg_f32;
-#else
-#include <cstdint>
-typedef uint32_t sg_u32;
-typedef int32_t sg_i32;
-typedef float sg_f32;
-#endif
+#include "params/types.h"
 
 // Order: bias, mask, repetition, presence and frequency penalties, temperature, top-k, top-p, min-p, draw.
 // A draw is argmax(z + gumbel(seed, step, token)): no sum whose order could differ between devices.

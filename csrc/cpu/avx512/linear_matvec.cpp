@@ -10,6 +10,9 @@
 // in ascending order of units, so a row's result does not depend on its neighbours.
 //
 // Ownership: one thread has outputs [begin, end).
+//
+// Zen 4, 4 bits, group 64, int15, weights in huge pages: 28 GB/s from the second cache; a token of the Qwen3-0.6B shape
+// at 0.9 of the memory's rate on one thread (64 tok/s; 41 with every line prefetched into the first cache).
 
 #include <algorithm>
 
@@ -19,10 +22,11 @@
 namespace saragossa::cpu::avx512 {
 namespace {
 
-constexpr int64_t kBlockOuts = 8;     // outputs whose scales are converted together
+constexpr int64_t kBlockOuts = 16;    // outputs whose scales are converted together
 constexpr int64_t kChunkGroups = 64;  // and of each so many groups, whole units whatever the group
-constexpr int64_t kPrefetch = 4096;   // bytes ahead in the codes
-constexpr int64_t kPrefetchScales = 1024;
+// Bytes ahead, into the second cache: the first one has too few outstanding misses to keep the memory busy.
+constexpr int64_t kPrefetch = 16384;
+constexpr int64_t kPrefetchScales = 2048;
 
 struct Codes {
   __m512i first;
@@ -58,6 +62,23 @@ inline __m512i dot_unit(const Codes& c, const uint8_t* x) {
   return _mm512_dpbusd_epi32(sum, c.second, load_i(x + 192));
 }
 
+/// The first 64 values of a unit in 4 bits, as dot_unit gives them: a row of 576 values ends with half a unit.
+template <bool two_parts>
+inline __m512 half_unit4(const uint8_t* p, const uint8_t* x) {
+  const auto load = [](const uint8_t* at) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); };
+  const __m256i nibble = _mm256_set1_epi8(15);
+  const __m256i codes = load(p);
+  const __m256i first = _mm256_and_si256(codes, nibble);
+  const __m256i second = _mm256_and_si256(_mm256_srli_epi16(codes, 4), nibble);
+  __m256i sum = _mm256_dpbusd_epi32(_mm256_setzero_si256(), first, load(x));
+  sum = _mm256_dpbusd_epi32(sum, second, load(x + 64));
+  if constexpr (two_parts) {
+    sum = _mm256_dpbusd_epi32(_mm256_slli_epi32(sum, 7), first, load(x + 128));
+    sum = _mm256_dpbusd_epi32(sum, second, load(x + 192));
+  }
+  return _mm512_cvtepi32_ps(_mm512_zextsi256_si512(sum));
+}
+
 /// What a block of outputs has besides its codes.
 template <int rows>
 struct Block {
@@ -78,9 +99,19 @@ void convert_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t outs
   const int64_t row_bytes = c.groups * size_of(dtype);
   const uint8_t* scales = w.scales + o * row_bytes;
   const uint8_t* biases = w.biases + o * row_bytes;
+  const __mmask16 narrow = lanes(c.groups);
   for (int64_t i = 0; i < outs; ++i, scales += row_bytes, biases += row_bytes) {
-    _mm_prefetch(reinterpret_cast<const char*>(scales) + kPrefetchScales, _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(biases) + kPrefetchScales, _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(scales) + kPrefetchScales, _MM_HINT_T1);
+    _mm_prefetch(reinterpret_cast<const char*>(biases) + kPrefetchScales, _MM_HINT_T1);
+    if (c.groups <= 16) {  // the usual case of narrow rows
+      const __m512 s = load_floats<dtype>(scales, 0, narrow);
+      const __m512 b = load_floats<dtype>(biases, 0, narrow);
+      for (int r = 0; r < rows; ++r) {
+        _mm512_store_ps(block.factor[i][r], _mm512_mul_ps(s, _mm512_loadu_ps(x[r].scale)));
+        block.bias_sum[i][r] = _mm512_mul_ps(b, _mm512_loadu_ps(x[r].sum));
+      }
+      continue;
+    }
     __m512 bias_sum[rows];
     for (int r = 0; r < rows; ++r) bias_sum[r] = c.first() ? _mm512_setzero_ps() : block.bias_sum[i][r];
     for (int64_t g = 0; g < c.n; g += 16) {
@@ -105,19 +136,12 @@ void convert_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t outs
   }
 }
 
-/// The factors of a unit's groups, each in its lanes.
+/// Of 16 factors, those of the first unit, each in its lanes; plus kUnitGroups: of the next unit.
 template <int group>
-inline __m512 unit_factor(const float* factor, int64_t unit) {
-  if constexpr (group == 128) {
-    return _mm512_set1_ps(factor[unit]);
-  } else if constexpr (group == 64) {
-    const __m128 two = _mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(factor + 2 * unit)));
-    return _mm512_permutevar_ps(_mm512_broadcast_f32x2(two),
-                                _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1));
-  } else {
-    return _mm512_permutevar_ps(_mm512_broadcast_f32x4(_mm_loadu_ps(factor + 4 * unit)),
-                                _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3));
-  }
+inline __m512i first_factors() {
+  if constexpr (group == 128) return _mm512_setzero_si512();
+  if constexpr (group == 64) return _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+  return _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
 }
 
 /// Groups of the chunk, `outs` outputs from o + i0 on.
@@ -125,32 +149,63 @@ template <int bits, int group, bool two_parts, int outs, int rows>
 inline void dot_outs(const Matrix& w, const MatvecRow* x, int64_t o, int64_t i0, const Chunk& c, Block<rows>& block) {
   constexpr int64_t kUnitCodes = kUnit * bits / 8;
   constexpr int64_t kUnitX = two_parts ? 2 * kUnit : kUnit;
+  constexpr int64_t kUnitGroups = kUnit / group;
   const int64_t row_bytes = w.in * bits / 8;
-  const int64_t unit0 = c.begin * group / kUnit;
-  const int64_t units = c.n * group / kUnit;  // whole ones
+  const int64_t unit0 = c.begin / kUnitGroups;
+  const int64_t units = c.n / kUnitGroups;  // whole ones
   const int64_t rest = (c.n * group - units * kUnit) * bits / 8;
   const uint8_t* codes = w.data + (o + i0) * row_bytes + unit0 * kUnitCodes;
   const char* ahead = reinterpret_cast<const char*>(codes) + kPrefetch;
+  // Unrolled, so that the sums live in registers: left to itself, GCC fills them with a string store (a tenth of the
+  // time).
   __m512 sum[outs][rows];
-  for (int i = 0; i < outs; ++i)
-    for (int r = 0; r < rows; ++r) sum[i][r] = c.first() ? _mm512_setzero_ps() : block.sum[i0 + i][r];
-
-  const auto add_unit = [&](const Codes& code, int i, int64_t u) {
-    for (int r = 0; r < rows; ++r) {
-      const __m512i dot = dot_unit<two_parts>(code, x[r].units + (unit0 + u) * kUnitX);
-      sum[i][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), unit_factor<group>(block.factor[i0 + i][r], u), sum[i][r]);
-    }
-  };
-  for (int64_t u = 0; u < units; ++u) {
-    for (int64_t line = 0; line < outs * kUnitCodes; line += 64) _mm_prefetch(ahead + line, _MM_HINT_T0);
-    ahead += outs * kUnitCodes;
 #pragma GCC unroll 4
-    for (int i = 0; i < outs; ++i) add_unit(unpack<bits>(codes + i * row_bytes + u * kUnitCodes), i, u);
+  for (int i = 0; i < outs; ++i) {
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; ++r) sum[i][r] = _mm512_setzero_ps();
   }
-  if (rest > 0)
-    for (int i = 0; i < outs; ++i) add_unit(unpack<bits>(codes + i * row_bytes + units * kUnitCodes, rest), i, units);
-  for (int i = 0; i < outs; ++i)
+  if (!c.first()) {
+#pragma GCC unroll 4
+    for (int i = 0; i < outs; ++i) {
+#pragma GCC unroll 4
+      for (int r = 0; r < rows; ++r) sum[i][r] = block.sum[i0 + i][r];
+    }
+  }
+
+  for (int64_t g = 0; g < c.n; g += 16) {
+    __m512 factor[outs][rows];
+#pragma GCC unroll 4
+    for (int i = 0; i < outs; ++i) {
+#pragma GCC unroll 4
+      for (int r = 0; r < rows; ++r) factor[i][r] = _mm512_load_ps(block.factor[i0 + i][r] + g);
+    }
+    __m512i which = first_factors<group>();
+    const auto add_unit = [&](const Codes& code, int i, int64_t u) {
+#pragma GCC unroll 4
+      for (int r = 0; r < rows; ++r) {
+        const __m512 dot = _mm512_cvtepi32_ps(dot_unit<two_parts>(code, x[r].units + (unit0 + u) * kUnitX));
+        sum[i][r] = _mm512_fmadd_ps(dot, _mm512_permutexvar_ps(which, factor[i][r]), sum[i][r]);
+      }
+    };
+    const int64_t end = std::min(units, (g + 16) / kUnitGroups);
+    for (int64_t u = g / kUnitGroups; u < end; ++u) {
+#pragma GCC unroll 4
+      for (int i = 0; i < outs; ++i) add_unit(unpack<bits>(codes + i * row_bytes + u * kUnitCodes), i, u);
+      for (int64_t line = 0; line < outs * kUnitCodes; line += 64) _mm_prefetch(ahead + line, _MM_HINT_T1);
+      ahead += outs * kUnitCodes;
+      which = _mm512_add_epi32(which, _mm512_set1_epi32(kUnitGroups));
+    }
+    if (rest > 0 && g + 16 >= c.n) {
+      for (int64_t line = 0; line < outs * rest; line += 64) _mm_prefetch(ahead + line, _MM_HINT_T1);
+#pragma GCC unroll 4
+      for (int i = 0; i < outs; ++i) add_unit(unpack<bits>(codes + i * row_bytes + units * kUnitCodes, rest), i, units);
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < outs; ++i) {
+#pragma GCC unroll 4
     for (int r = 0; r < rows; ++r) block.sum[i0 + i][r] = sum[i][r];
+  }
 }
 
 /// Outputs [o, o + n), at most kBlockOuts.
@@ -179,6 +234,12 @@ template <int bits, int group, bool two_parts>
 void matvec(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t rows, const OutTile& out) {
   MatvecRow x[kMatvecRows];
   for (int64_t r = 0; r < rows; ++r) x[r] = matvec_row(f, packed, r);
+  if (!out.follows) {  // nobody has asked for the first bytes yet: all at once
+    const int64_t row_bytes = w.in * bits / 8;
+    const char* codes = reinterpret_cast<const char*>(w.data + out.begin * row_bytes);
+    const int64_t bytes = std::min(kPrefetch, (out.end - out.begin) * row_bytes);
+    for (int64_t line = 0; line < bytes; line += 64) _mm_prefetch(codes + line, _MM_HINT_T1);
+  }
   // The codes of a block stay in the first cache while all the rows pass, four at a time.
   for (int64_t o = out.begin; o < out.end; o += kBlockOuts) {
     const int64_t n = std::min(kBlockOuts, out.end - o);

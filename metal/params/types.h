@@ -1,0 +1,22 @@
+#pragma once
+// Fixed-width types of the parameter structs that C++ and MSL share, and the values that several families use.
+
+#ifdef __METAL_VERSION__
+typedef uint sg_u32;
+typedef int sg_i32;
+typedef float sg_f32;
+#else
+#include <cstdint>
+typedef uint32_t sg_u32;
+typedef int32_t sg_i32;
+typedef float sg_f32;
+#endif
+
+// Activation of a gated MLP.
+#define SG_SILU 0
+#define SG_GELU_TANH 1
+
+// Stored floats: function constants and parameters name them so.
+#define SG_F32 0
+#define SG_F16 1
+#define SG_BF16 2
