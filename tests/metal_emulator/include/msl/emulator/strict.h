@@ -150,19 +150,21 @@ void simdgroup_barrier(mem_flags);
 #define THREE(name)  \
   template <class T> \
   T name(T, T, T);
+// clang-format off
 #define MATH                                                                                                     \
-  ONE(exp)                                                                                                       \
-  ONE(exp2)                                                                                                      \
-  ONE(exp10)                                                                                                     \
-  ONE(log) ONE(log2) ONE(log10) ONE(sqrt) ONE(rsqrt) ONE(sin) ONE(cos) ONE(tan) ONE(sinpi) ONE(cospi) ONE(tanpi) \
-      ONE(sinh) ONE(cosh) ONE(tanh) ONE(asin) ONE(acos) ONE(atan) ONE(asinh) ONE(acosh) ONE(atanh) ONE(floor)    \
-          ONE(ceil) ONE(trunc) ONE(round) ONE(rint) ONE(fabs) ONE(fract) TWO(pow) TWO(powr) TWO(fmod) TWO(fmin)  \
-              TWO(fmax) TWO(fdim) TWO(atan2) TWO(divide) TWO(copysign) THREE(fma) float                          \
-              sincos(float, thread float&);
-MATH namespace fast { MATH }
+  ONE(exp) ONE(exp2) ONE(exp10) ONE(log) ONE(log2) ONE(log10) ONE(sqrt) ONE(rsqrt) ONE(sin) ONE(cos) ONE(tan)    \
+  ONE(sinpi) ONE(cospi) ONE(tanpi) ONE(sinh) ONE(cosh) ONE(tanh) ONE(asin) ONE(acos) ONE(atan) ONE(asinh)        \
+  ONE(acosh) ONE(atanh) ONE(floor) ONE(ceil) ONE(trunc) ONE(round) ONE(rint) ONE(fabs) ONE(fract) TWO(pow)       \
+  TWO(powr) TWO(fmod) TWO(fmin) TWO(fmax) TWO(fdim) TWO(atan2) TWO(divide) TWO(copysign) THREE(fma)              \
+  float sincos(float, thread float&);
+MATH
+namespace fast {
+MATH
+}
 namespace precise {
 MATH
 }
+// clang-format on
 template <class T, class U>
 T max(T, U);
 template <class T, class U>
