@@ -20,7 +20,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CPP_FILES = $(shell find csrc metal tests/cpp -name '*.h' -o -name '*.inl' -o -name '*.cpp' -o -name '*.metal')
 
-.PHONY: demo build test test-long lint bench clean
+.PHONY: demo build test build-metal test-metal test-long lint bench clean
 
 demo: build
 	@answer=build/demo-answer.txt; \
@@ -35,8 +35,21 @@ build: .venv/.build
 	  --config-settings=cmake.define.SARAGOSSA_TESTS=ON \
 	|| { echo "make build: failed; if a new compiler only warns, try: make WERROR=OFF" >&2; exit 1; }
 
-test: build .venv/.test
+test: build .venv/.test test-metal
 	$(BIN)/python -m pytest
+
+# The Metal device on the emulator: a build of its own, with clang, and a process of its own.
+build-metal: .venv/.build
+	@tools/install_clang.sh
+	@$(BIN)/cmake -S . -B build/metal -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	  -DCMAKE_C_COMPILER=clang-19 -DCMAKE_CXX_COMPILER=clang++-19 -DSARAGOSSA_METAL_EMULATOR=ON \
+	  -DSARAGOSSA_WERROR=$(WERROR) -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
+	  -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) -DSKBUILD_PROJECT_VERSION=0.0.0 >build/metal.log 2>&1 \
+	|| { cat build/metal.log >&2; exit 1; }
+	@$(BIN)/cmake --build build/metal --parallel $(JOBS)
+
+test-metal: build build-metal .venv/.test
+	$(BIN)/python -m pytest tests/metal
 
 test-long: test
 	@for script in tests/cpp/run_neon.sh tests/cpp/run_avx512.sh; do echo "== $$script"; PYTHON=$(BIN)/python $$script; done

@@ -42,9 +42,17 @@ class Ops:
     """A device, with what tests need in one line."""
 
     def __init__(
-        self, isa: str = "scalar", *, fused: bool = True, threads: int = 2, activations: str = "f32"
+        self,
+        isa: str = "scalar",
+        *,
+        device: str = "cpu",
+        fused: bool = True,
+        threads: int = 2,
+        activations: str = "f32",
     ) -> None:
-        self.device = core.Device(isa=isa, fused=fused, threads=threads, activations=activations, poison=True)
+        self.device = core.Device(
+            device, isa=isa, fused=fused, threads=threads, activations=activations, poison=True
+        )
         self.begin: Callable[[], Any] = self.device.begin
 
     def f32(self, x: Array) -> Any:

@@ -1,0 +1,99 @@
+#include "metal/metal_context.h"
+
+namespace saragossa::metal {
+
+Context::Context(NS::SharedPtr<MTL::Device> on, const Switches& s)
+    : device(std::move(on)),
+      switches(s),
+      gpu(capabilities_of(device.get())),
+      tuning(tuning_for(gpu)),
+      queue(NS::TransferPtr(device->newCommandQueue())),
+      fence(NS::TransferPtr(device->newFence())),
+      memory(device.get(), queue.get(), gpu.residency_sets, gpu.max_buffer),
+      kernels(device.get(), gpu, switches.kernel_cache) {}
+
+std::unique_ptr<Arena> Context::take_arena() {
+  const std::lock_guard lock(mutex_);
+  if (arenas_.empty()) return std::make_unique<Arena>(memory, switches.poison_scratch);
+  std::unique_ptr<Arena> arena = std::move(arenas_.back());
+  arenas_.pop_back();
+  return arena;
+}
+
+void Context::give_arena(std::unique_ptr<Arena> arena) {
+  arena->reset();
+  const std::lock_guard lock(mutex_);
+  arenas_.push_back(std::move(arena));
+}
+
+Step::Step(Context& context) : arena(context.take_arena()) { open(context); }
+
+void Step::open(Context& context) {
+  const Pool pool;
+  // Unretained: the submission holds the buffers, Metal need not count each of them.
+  buffer = NS::RetainPtr(context.queue->commandBufferWithUnretainedReferences());
+  if (!buffer) fail(ErrorKind::device, "metal: the queue gives no command buffer");
+  encoder = NS::RetainPtr(buffer->computeCommandEncoder(MTL::DispatchTypeConcurrent));
+  if (context.fenced) encoder->waitForFence(context.fence.get());
+}
+
+void Step::commit(Context& context) {
+  encoder->updateFence(context.fence.get());
+  context.fenced = true;
+  encoder->endEncoding();
+  encoder.reset();
+  buffer->commit();
+}
+
+void check_completed(MTL::CommandBuffer* buffer) {
+  if (buffer->status() == MTL::CommandBufferStatusCompleted) return;
+  const Pool pool;
+  fail(ErrorKind::device, "metal: the GPU did not finish a step: ", text_of(buffer->error()));
+}
+
+/// Set by Metal's completion handler, so that nobody waits inside Metal.
+struct MetalSubmission::Signal {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+};
+
+MetalSubmission::MetalSubmission(std::shared_ptr<Context> context, std::unique_ptr<Step> step,
+                                 std::vector<OpRecord> records)
+    : context_(std::move(context)),
+      step_(std::move(step)),
+      records_(std::move(records)),
+      signal_(std::make_shared<Signal>()) {
+  for (const OpRecord& op : records_)
+    for (const Tensor& t : op.writes) t.buffer->begin_write();
+  step_->buffer->addCompletedHandler([signal = signal_](MTL::CommandBuffer*) {
+    const std::lock_guard lock(signal->mutex);
+    signal->done = true;
+    signal->changed.notify_all();
+  });
+  step_->commit(*context_);
+}
+
+MetalSubmission::~MetalSubmission() {
+  finish();
+  context_->give_arena(std::move(step_->arena));
+}
+
+void MetalSubmission::finish() {
+  if (finished_) return;
+  {
+    std::unique_lock lock(signal_->mutex);
+    signal_->changed.wait(lock, [&] { return signal_->done; });
+  }
+  finished_ = true;
+  for (const OpRecord& op : records_)
+    for (const Tensor& t : op.writes) t.buffer->end_write();
+  records_.clear();
+}
+
+void MetalSubmission::wait() {
+  finish();
+  check_completed(step_->buffer.get());
+}
+
+}  // namespace saragossa::metal

@@ -1,0 +1,73 @@
+#pragma once
+// What the Metal device's encoders share: queue, memory, kernels, and the order between submissions.
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/switches.h"
+#include "encoder.h"
+#include "metal/kernels.h"
+#include "metal/metal_buffer.h"
+#include "metal/policy.h"
+
+namespace saragossa::metal {
+
+struct Context {
+  Context(NS::SharedPtr<MTL::Device> device, const Switches& switches);
+
+  NS::SharedPtr<MTL::Device> device;
+  Switches switches;
+  Capabilities gpu;
+  Tuning tuning;
+  NS::SharedPtr<MTL::CommandQueue> queue;
+  // Buffers are untracked: encoders of the queue follow each other through this fence.
+  NS::SharedPtr<MTL::Fence> fence;
+  std::atomic<bool> fenced{false};  // an encoder has updated it
+  Memory memory;
+  Kernels kernels;
+
+  std::unique_ptr<Arena> take_arena();
+  void give_arena(std::unique_ptr<Arena> arena);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Arena>> arenas_;
+};
+
+/// One command buffer under construction, with its only encoder and its scratch.
+struct Step {
+  explicit Step(Context& context);
+  /// Ends the encoder and commits.
+  void commit(Context& context);
+  void open(Context& context);
+
+  NS::SharedPtr<MTL::CommandBuffer> buffer;
+  NS::SharedPtr<MTL::ComputeCommandEncoder> encoder;
+  std::unique_ptr<Arena> arena;
+};
+
+/// Error(device) that says what the GPU reported; nothing when the command buffer completed.
+void check_completed(MTL::CommandBuffer* buffer);
+
+/// A committed step. Holds every buffer that it touches until the GPU is done.
+class MetalSubmission final : public Submission::Impl {
+ public:
+  MetalSubmission(std::shared_ptr<Context> context, std::unique_ptr<Step> step, std::vector<OpRecord> records);
+  ~MetalSubmission() override;
+  void wait() override;
+
+ private:
+  void finish();
+
+  std::shared_ptr<Context> context_;
+  std::unique_ptr<Step> step_;
+  std::vector<OpRecord> records_;
+  bool finished_ = false;
+  struct Signal;
+  std::shared_ptr<Signal> signal_;
+};
+
+}  // namespace saragossa::metal

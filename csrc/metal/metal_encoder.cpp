@@ -1,0 +1,39 @@
+#include "metal/metal_encoder.h"
+
+#include <utility>
+
+namespace saragossa::metal {
+
+MetalEncoder::MetalEncoder(Device& device, std::shared_ptr<Context> context)
+    : CommandEncoder(device), context_(std::move(context)), step_(std::make_unique<Step>(*context_)) {}
+
+MetalEncoder::~MetalEncoder() {
+  if (!step_) return;
+  if (step_->encoder) step_->encoder->endEncoding();  // never committed: the ops are dropped
+  context_->give_arena(std::move(step_->arena));
+}
+
+void MetalEncoder::order() {
+  const size_t now = records().size();
+  if (ordered_ == now) return;
+  ordered_ = now;
+  if (records().back().barrier) barrier();
+}
+
+void MetalEncoder::barrier() { compute()->memoryBarrier(MTL::BarrierScopeBuffers); }
+
+void MetalEncoder::dispatched() {
+  if (context_->switches.metal_resident) return;
+  step_->commit(*context_);
+  step_->buffer->waitUntilCompleted();
+  check_completed(step_->buffer.get());
+  step_->open(*context_);
+}
+
+bool MetalEncoder::has_fused(FusedOp) const { return true; }
+
+Submission MetalEncoder::do_submit(bool) {
+  return Submission(std::make_shared<MetalSubmission>(context_, std::move(step_), take_records()));
+}
+
+}  // namespace saragossa::metal

@@ -1,0 +1,60 @@
+#pragma once
+// The encoder of the Metal device: each op becomes dispatches in one concurrent compute encoder of one command buffer.
+// The ops' bodies stand by family: elementwise.cpp, norm.cpp, rope.cpp, attention.cpp, matvec.cpp, matmul.cpp,
+// embed.cpp, sample.cpp.
+
+#include <memory>
+
+#include "encoder.h"
+#include "metal/metal_context.h"
+
+namespace saragossa::metal {
+
+class MetalEncoder final : public CommandEncoder {
+ public:
+  MetalEncoder(Device& device, std::shared_ptr<Context> context);
+  ~MetalEncoder() override;
+
+  Context& context() { return *context_; }
+  /// Before a dispatch: a barrier where the op's record says so and none was put for it yet.
+  void order();
+  /// What the same op dispatches next reads what it has dispatched so far.
+  void barrier();
+  MTL::ComputeCommandEncoder* compute() { return step_->encoder.get(); }
+  /// After a dispatch: runs it at once where the switch `metal_resident` is off.
+  void dispatched();
+
+ protected:
+  void do_embed(const Tensor& y, const Weight& table, const Tensor& ids, float scale) override;
+  void do_rms_norm(const Tensor& y, const Tensor& x, const Tensor& w, float eps) override;
+  void do_add(const Tensor& y, const Tensor& a, const Tensor& b) override;
+  void do_act_mul(const Tensor& y, const Tensor& gate, const Tensor& up, Activation act) override;
+  void do_linear(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) override;
+  void do_rope(const Tensor& x, const Rope& rope, const Tensor& positions) override;
+  void do_kv_append(const KvLayer& kv, const Tensor& k, const Tensor& v, const Batch& batch) override;
+  void do_attention(const Tensor& y, const Tensor& q, const KvLayer& kv, const Batch& batch,
+                    const AttentionParams& params) override;
+  void do_gather_rows(const Tensor& y, const Tensor& x, const Tensor& rows) override;
+  void do_softcap(const Tensor& x, float cap) override;
+  void do_sample(const SampleArgs& args) override;
+  void do_advance(const Batch& batch, const Tensor& ids) override;
+
+  void do_linear_group(const Tensor& x, std::span<const LinearOut> outs) override;
+  void do_linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) override;
+  void do_linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up, const Tensor& gate_bias,
+                       const Tensor& up_bias, Activation act) override;
+  void do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps) override;
+  void do_qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm, const Rope& rope,
+                         const KvLayer& kv, const Batch& batch) override;
+
+  bool has_fused(FusedOp op) const override;
+  Tensor do_scratch(DType dtype, Shape shape) override { return step_->arena->take(dtype, shape); }
+  Submission do_submit(bool interruptible) override;
+
+ private:
+  std::shared_ptr<Context> context_;
+  std::unique_ptr<Step> step_;
+  size_t ordered_ = 0;  // records whose barrier stands
+};
+
+}  // namespace saragossa::metal

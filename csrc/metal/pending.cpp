@@ -1,0 +1,34 @@
+// Ops whose kernels are being written.
+#include "metal/metal_encoder.h"
+
+namespace saragossa::metal {
+namespace {
+
+[[noreturn]] void pending(const char* op) { fail(ErrorKind::device, "metal: ", op, " has no kernel yet"); }
+
+}  // namespace
+
+void MetalEncoder::do_embed(const Tensor&, const Weight&, const Tensor&, float) { pending("embed"); }
+void MetalEncoder::do_linear(const Tensor&, const Tensor&, const Weight&, const Tensor&) { pending("linear"); }
+void MetalEncoder::do_linear_group(const Tensor&, std::span<const LinearOut>) { pending("linear_group"); }
+void MetalEncoder::do_linear_add(const Tensor&, const Tensor&, const Weight&, const Tensor&) { pending("linear_add"); }
+void MetalEncoder::do_linear_gated(const Tensor&, const Tensor&, const Weight&, const Weight&, const Tensor&,
+                                   const Tensor&, Activation) {
+  pending("linear_gated");
+}
+
+void MetalEncoder::do_rms_norm(const Tensor&, const Tensor&, const Tensor&, float) { pending("rms_norm"); }
+void MetalEncoder::do_norm_add(const Tensor&, const Tensor&, const Tensor&, float) { pending("norm_add"); }
+void MetalEncoder::do_rope(const Tensor&, const Rope&, const Tensor&) { pending("rope"); }
+void MetalEncoder::do_kv_append(const KvLayer&, const Tensor&, const Tensor&, const Batch&) { pending("kv_append"); }
+void MetalEncoder::do_qk_rope_append(const Tensor&, const Tensor&, const Tensor&, const QkNorm&, const Rope&,
+                                     const KvLayer&, const Batch&) {
+  pending("qk_rope_append");
+}
+void MetalEncoder::do_attention(const Tensor&, const Tensor&, const KvLayer&, const Batch&, const AttentionParams&) {
+  pending("attention");
+}
+
+void MetalEncoder::do_sample(const SampleArgs&) { pending("sample"); }
+
+}  // namespace saragossa::metal

@@ -1,0 +1,38 @@
+#pragma once
+// What a GPU and its system can do, and from which sizes on a kernel is chosen. Legality and tuning stand apart.
+
+#include <cstdint>
+#include <string>
+
+namespace MTL {
+class Device;
+}
+
+namespace saragossa::metal {
+
+/// What is there: read from the device and the system, lowered by switches.
+struct Capabilities {
+  std::string gpu;  // "Apple M4 Pro"
+  int family = 0;   // 7: A14 and M1, 8: M2, 9: M3 and M4, 10: M5
+  int os_major = 0, os_minor = 0;
+  std::string os_build;  // of the pipeline cache's key
+  bool simdgroup_matrix = false;
+  bool residency_sets = false;  // macOS 15
+  bool tensor_ops = false;      // Metal 4 on a GPU with neural accelerators: macOS 26.2 and family 10
+  int64_t working_set = 0;      // bytes that the system recommends as the most to use
+  int64_t max_buffer = 0;       // bytes of one buffer
+};
+
+Capabilities capabilities_of(MTL::Device* device);
+
+/// What is worth it. Figures are leads from public measurements (docs/metal.md) until a Mac has confirmed them.
+struct Tuning {
+  int64_t matvec_rows = 8;                  // up to as many rows the matvec kernels are taken, above it the matmul ones
+  int64_t attention_split = 256;            // keys of one split of decode attention
+  int64_t attention_splits = 32;            // splits at most
+  int64_t prefill_macs = int64_t{1} << 37;  // multiply-adds of one command buffer: tens of milliseconds
+};
+
+Tuning tuning_for(const Capabilities& gpu);
+
+}  // namespace saragossa::metal
