@@ -1,10 +1,13 @@
-"""tools/check_layers.py finds includes that point the wrong way; `import saragossa` is quick."""
+"""Arrows between the layers of both languages point one way; `import saragossa` is quick."""
 
 from __future__ import annotations
 
+import ast
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -75,3 +78,42 @@ def test_importing_the_package_is_quick() -> None:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     # CPU time, the interpreter's own start included: other programs may have the core.
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.15
+
+
+def _imports(tree: ast.Module, module: str) -> Iterator[str]:
+    """Modules of ours that a file imports, function bodies included; those for the type checker are not."""
+    only_types = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+    for node in ast.walk(tree):
+        if id(node) in only_types:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module == "saragossa":
+            yield from (f"saragossa.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = module.split(".")[: -node.level] if node.level else []
+            yield ".".join([*package, *([node.module] if node.module else [])])
+
+
+def test_packages_import_each_other_one_way() -> None:
+    arrows: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "src" / "saragossa").rglob("*.py")):
+        parts = path.relative_to(ROOT / "src").with_suffix("").parts
+        if len(parts) < 3 and parts[1].startswith("__"):
+            continue  # the package itself loads its names late
+        found = _imports(ast.parse(path.read_text()), ".".join(parts))
+        targets = {name.split(".")[1] for name in found if name.startswith("saragossa.")}
+        arrows.setdefault(parts[1], set()).update(targets - {parts[1], "_core"})
+    assert len(arrows) > 8
+    order = TopologicalSorter(arrows)
+    order.prepare()  # raises CycleError that names the circle
+
+
+def test_one_module_recognises_git_lfs_pointers() -> None:
+    sources = sorted((ROOT / "src" / "saragossa").rglob("*.py"))
+    assert [path.name for path in sources if "version https://git-lfs" in path.read_text()] == ["files.py"]

@@ -41,8 +41,8 @@ def fit(name: str, folder: Path, memory: int, context: int | None, kv_dtype: str
     Raises ModelError, ConfigError or WeightsError as loading does, ParameterError on a context that the
     model does not have.
     """
-    from saragossa.models import load_spec
     from saragossa.weights.bind import bind
+    from saragossa.weights.checkpoint import load_spec
     from saragossa.weights.safetensors import SafetensorsIndex
 
     spec = load_spec(folder)

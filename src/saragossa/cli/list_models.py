@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
 
 def models() -> list[dict[str, Any]]:
     """The demo model, where it was fetched, and those of the Hub's cache."""
-    from saragossa.models import describe
+    from saragossa.weights.checkpoint import describe
     from saragossa.weights.demo import demo_folder
     from saragossa.weights.hub import list_cached
 

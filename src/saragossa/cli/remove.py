@@ -22,7 +22,7 @@ def _remove(name: str) -> int:
         from saragossa.weights.hub import remove
 
         return remove(name)
-    from saragossa.models import describe
+    from saragossa.weights.checkpoint import describe
     from saragossa.weights.demo import demo_folder
 
     folder = demo_folder()

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from saragossa import _core
-from saragossa.models import load_spec
 from saragossa.weights.bind import bind
+from saragossa.weights.checkpoint import load_spec
 from saragossa.weights.convert import convert
 from saragossa.weights.convert.writer import Entry, Job, write_checkpoint
 from saragossa.weights.safetensors import SafetensorsIndex

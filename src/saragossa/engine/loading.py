@@ -7,9 +7,9 @@ from pathlib import Path
 
 from saragossa import _core, runtime_flags
 from saragossa.errors import ParameterError
-from saragossa.models import load_spec
 from saragossa.models.spec import ModelSpec
 from saragossa.weights.bind import bind
+from saragossa.weights.checkpoint import load_spec
 from saragossa.weights.safetensors import SafetensorsIndex
 
 BLOCK_TOKENS = 256

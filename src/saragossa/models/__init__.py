@@ -7,32 +7,37 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saragossa.errors import ConfigError, ModelError, SaragossaError
+from saragossa.errors import ConfigError, ModelError
+from saragossa.files import read_object
 
 if TYPE_CHECKING:
     from saragossa.models.spec import ModelSpec
-    from saragossa.weights.safetensors import SafetensorsIndex
 
 _SHARED = frozenset({"config_base", "decoder", "rope", "spec"})  # modules that are no architecture
 MAX_CONFIG = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class ModelDescription:
-    """What `saragossa list` tells of a folder; `problem` says why it is not supported."""
+class Architecture:
+    """A supported model_type with the config.json that names it."""
 
     model_type: str
-    quantization: str
-    nbytes: int
-    problem: str | None
+    config: Mapping[str, Any]
+    path: Path  # of config.json, for errors
 
-    @property
-    def supported(self) -> bool:
-        return self.problem is None
+    def spec(self, names: Collection[str]) -> ModelSpec:
+        """The spec of a checkpoint whose tensors have these names. Raises ConfigError naming the file."""
+        module = importlib.import_module(f"{__name__}.{self.model_type}")
+        try:
+            spec: ModelSpec = module.build(self.config, names)
+        except ConfigError as exc:
+            raise ConfigError(f"{self.path}: {exc.message}", cure=exc.cure) from exc
+        return spec
 
 
 def supported() -> list[str]:
@@ -40,80 +45,26 @@ def supported() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _SHARED)
 
 
-def load_spec(model_dir: str | Path, index: SafetensorsIndex | None = None) -> ModelSpec:
-    """Read a model folder's config.json and the names of its tensors.
-
-    index: the folder's, when it is open already. Raises ModelError (no model folder, unsupported
-    architecture), ConfigError (config.json) and WeightsError (safetensors headers).
-    """
-    from saragossa.weights.safetensors import SafetensorsIndex
-
-    folder = Path(model_dir)
-    config = _read_config_json(folder)
+def read_architecture(folder: Path) -> Architecture:
+    """What a model folder's config.json says. Raises ModelError and ConfigError."""
+    path = folder / "config.json"
+    config = read_config_json(folder)
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
-        raise ConfigError(f"{folder / 'config.json'}: model_type is missing")
+        raise ConfigError(f"{path}: model_type is missing")
     if model_type not in supported():
         raise ModelError(
             f"{folder}: architecture {model_type!r:.80} is not supported",
             cure=f"supported: {', '.join(supported())}",
         )
-    module = importlib.import_module(f"{__name__}.{model_type}")
-    names = SafetensorsIndex.open(folder) if index is None else index
-    try:
-        spec: ModelSpec = module.build(config, names)
-    except ConfigError as exc:
-        raise ConfigError(f"{folder / 'config.json'}: {exc.message}", cure=exc.cure) from exc
-    return spec
+    return Architecture(model_type, config, path)
 
 
-def describe(model_dir: str | Path) -> ModelDescription:
-    """Architecture, quantisation and size of a folder, and whether it loads. Never raises."""
-    folder = Path(model_dir)
-    model_type, quantization, problem = "unknown", "", None
-    try:
-        config = _read_config_json(folder)
-        model_type = str(config.get("model_type", "unknown"))
-        quantization = _quantization_name(config)
-        load_spec(folder)
-    except SaragossaError as exc:
-        problem = exc.message
-    except Exception as exc:  # a listing goes on, whatever one folder holds
-        problem = f"{type(exc).__name__}: {exc}"
-    return ModelDescription(model_type, quantization, _folder_bytes(folder), problem)
-
-
-def _quantization_name(config: dict[str, Any]) -> str:
-    from saragossa.weights.quantization import QuantizationConfig, config_block
-
-    text = config.get("text_config")
-    configs = [config, text] if isinstance(text, dict) else [config]
-    try:
-        parsed = QuantizationConfig.parse(config_block(*configs))
-    except ConfigError:
-        block = config.get("quantization_config")
-        method = block.get("quant_method", "unknown") if isinstance(block, dict) else "unknown"
-        return str(method)
-    if parsed is not None:
-        return str(parsed)
-    dtype = config.get("dtype") or config.get("torch_dtype") or (text or {}).get("dtype")
-    return dtype if isinstance(dtype, str) else ""
-
-
-def _folder_bytes(folder: Path) -> int:
-    try:
-        return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-    except OSError:
-        return 0
-
-
-def _read_config_json(folder: Path) -> dict[str, Any]:
+def read_config_json(folder: Path) -> dict[str, Any]:
     """config.json, or an error that says what the path is instead of a model folder."""
-    from saragossa.weights.json_file import read_json_object
-
     config = folder / "config.json"
     if config.is_file():
-        return read_json_object(config, max_bytes=MAX_CONFIG, error=ConfigError)
+        return read_object(config, limit=MAX_CONFIG, error=ConfigError)
     if folder.is_file():
         if _is_gguf(folder):
             raise ModelError(

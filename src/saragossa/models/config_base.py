@@ -67,6 +67,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
 }
 _DTYPES = ("float32", "float16", "bfloat16")
+_QUANTIZATION = ("quantization", "quantization_config")
 
 
 class DecoderConfig(BaseModel):
@@ -190,3 +191,31 @@ def sliding_layers(layer_types: list[str] | None, layers: int) -> list[bool] | N
     if len(layer_types) != layers:
         raise ConfigError(f"layer_types has {len(layer_types)} entries, num_hidden_layers is {layers}")
     return [accepted[kind] for kind in layer_types]
+
+
+def config_block(*configs: Mapping[str, object]) -> Mapping[str, object] | None:
+    """The one quantization block of config.json (and of its text_config), None for an unquantised model.
+
+    Raises ConfigError when two blocks disagree or one is no object.
+    """
+    found: list[tuple[str, Mapping[str, object]]] = []
+    for config in configs:
+        for key in _QUANTIZATION:
+            block = config.get(key)
+            if block is None:
+                continue
+            if not isinstance(block, Mapping):
+                raise ConfigError(f"{key}: an object is wanted, found {block!r:.100}")
+            found.append((key, block))
+    if not found:
+        return None
+    for key, block in found:
+        if "quant_method" in block:
+            raise ConfigError(
+                f"{key}: quant_method {block['quant_method']!r:.50} is not supported",
+                cure="use the unquantised model (`saragossa convert` quantises it) or an MLX affine one",
+            )
+    for key, block in found[1:]:
+        if dict(block) != dict(found[0][1]):
+            raise ConfigError(f"{found[0][0]} and {key} differ; they must say the same")
+    return found[0][1]

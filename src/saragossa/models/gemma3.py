@@ -9,11 +9,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from saragossa.errors import ConfigError
-from saragossa.models.config_base import Size, read_config, storage_dtype
+from saragossa.models.config_base import Size, config_block, read_config, storage_dtype
 from saragossa.models.decoder import model_spec
 from saragossa.models.gemma3_text import read_decoder
 from saragossa.models.spec import ModelSpec
-from saragossa.weights.quantization import config_block
 
 _VISION = (
     "vision_tower.",

@@ -17,6 +17,7 @@ from saragossa.models.config_base import (
     Positive,
     Size,
     activation,
+    config_block,
     head_dim_of,
     kv_heads_of,
     read_config,
@@ -26,7 +27,6 @@ from saragossa.models.config_base import (
 from saragossa.models.decoder import model_spec
 from saragossa.models.rope import merge, rope_parameters, rope_spec
 from saragossa.models.spec import AttentionSpec, DecoderSpec, LayerSpec, MlpSpec, ModelSpec, RopeSpec
-from saragossa.weights.quantization import config_block
 
 _KINDS = ("full_attention", "sliding_attention")
 FULL, SLIDING = 0, 1  # places in DecoderSpec.ropes

@@ -10,6 +10,7 @@ from saragossa.models.config_base import (
     DecoderConfig,
     Size,
     activation,
+    config_block,
     head_dim_of,
     kv_heads_of,
     read_config,
@@ -19,7 +20,6 @@ from saragossa.models.config_base import (
 from saragossa.models.decoder import model_spec
 from saragossa.models.rope import rope_parameters, rope_spec
 from saragossa.models.spec import AttentionSpec, DecoderSpec, LayerSpec, MlpSpec, ModelSpec
-from saragossa.weights.quantization import config_block
 
 
 class MistralConfig(DecoderConfig):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from saragossa.models.config_base import (
     Size,
     activation,
+    config_block,
     head_dim_of,
     kv_heads_of,
     read_config,
@@ -17,7 +18,6 @@ from saragossa.models.decoder import model_spec
 from saragossa.models.qwen2 import Qwen2Config, windows
 from saragossa.models.rope import rope_parameters, rope_spec
 from saragossa.models.spec import AttentionSpec, DecoderSpec, LayerSpec, MlpSpec, ModelSpec
-from saragossa.weights.quantization import config_block
 
 
 class Qwen3Config(Qwen2Config):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saragossa.errors import ConfigError
-from saragossa.text.files import read_object
+from saragossa.files import read_optional_object
 
 FILE = "generation_config.json"
 MAX_TOP_K = 1 << 20
@@ -30,7 +30,7 @@ class GenerationDefaults:
     def from_dir(cls, path: str | Path) -> GenerationDefaults:
         """Read generation_config.json of a model folder; all None if there is no such file."""
         file = Path(path) / FILE
-        return cls.from_config(read_object(file, error=ConfigError), source=str(file))
+        return cls.from_config(read_optional_object(file, error=ConfigError), source=str(file))
 
     @classmethod
     def from_config(cls, config: Mapping[str, object], *, source: str = FILE) -> GenerationDefaults:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from saragossa.errors import TokenizerError
-from saragossa.text.files import read_object
+from saragossa.files import read_optional_object
 
 CONFIG_FILE = "tokenizer_config.json"
 MAP_FILE = "special_tokens_map.json"
@@ -27,7 +27,7 @@ def read_special_tokens(path: Path) -> dict[str, str]:
     """Name to text. tokenizer_config.json wins over the older special_tokens_map.json."""
     found: dict[str, str] = {}
     for file in (path / MAP_FILE, path / CONFIG_FILE):
-        config = read_object(file)
+        config = read_optional_object(file, error=TokenizerError)
         entries = {name: config[name] for name in NAMES if name in config}
         extra = config.get("extra_special_tokens")
         if isinstance(extra, Mapping):  # model specific names, e.g. image_token

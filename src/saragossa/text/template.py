@@ -13,12 +13,11 @@ from jinja2.exceptions import SecurityError
 from saragossa.errors import TemplateError, TokenizerError
 from saragossa.text.adapt import Capabilities, TemplateStopped, Tools, adapt
 from saragossa.text.chat import ChatEncoder, ChatPrompt
-from saragossa.text.files import MAX_TEMPLATE_BYTES
 from saragossa.text.messages import Message, normalize_messages, normalize_tools
 from saragossa.text.plain import plain_value, text_size
 from saragossa.text.sandbox import BoundedEnvironment, WorkError
 from saragossa.text.special_tokens import read_special_tokens
-from saragossa.text.template_files import read_templates
+from saragossa.text.template_files import MAX_TEMPLATE_BYTES, read_templates
 from saragossa.text.tokenizer import Tokenizer
 
 _RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_message")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from saragossa.errors import TokenizerError
-from saragossa.text.files import MAX_TEMPLATE_BYTES, read_object, read_text
+from saragossa.files import read_optional_object, read_text
 from saragossa.text.special_tokens import CONFIG_FILE
 
 MAX_TEMPLATES = 64
+MAX_TEMPLATE_BYTES = 1 << 20
 
 
 def read_templates(folder: Path) -> tuple[dict[str, str], str]:
@@ -21,11 +22,13 @@ def read_templates(folder: Path) -> tuple[dict[str, str], str]:
         raise TokenizerError(f"{folder} has {len(extra)} chat templates, at most {MAX_TEMPLATES}")
     files |= {file.stem: file for file in extra}
     if files:
-        templates = {name: read_text(file, MAX_TEMPLATE_BYTES) for name, file in files.items()}
+        templates = {
+            name: read_text(file, MAX_TEMPLATE_BYTES, TokenizerError) for name, file in files.items()
+        }
         return templates, str(next(iter(files.values())))
     for name in ("chat_template.json", CONFIG_FILE):
         file = folder / name
-        value = read_object(file).get("chat_template")
+        value = read_optional_object(file, error=TokenizerError).get("chat_template")
         if value is not None:
             return _named(value, str(file)), str(file)
     return {}, str(folder)

@@ -9,13 +9,14 @@ from pathlib import Path
 import tokenizers
 
 from saragossa.errors import TokenizerError
+from saragossa.files import check_file, read_optional_object
 from saragossa.text.detokenizer import Detokenizer
-from saragossa.text.files import MAX_TOKENIZER_BYTES, check_file, read_object
 from saragossa.text.pieces import DecodeRules, read_rules
 from saragossa.text.plain import well_formed
 from saragossa.text.special_tokens import CONFIG_FILE, read_end_ids, read_special_tokens, token_content
 
 FILE = "tokenizer.json"
+MAX_BYTES = 256 << 20  # the largest known tokenizer.json has 35 MB
 _OTHER_FORMATS = ("tokenizer.model", "tekken.json", "tiktoken.model", "spiece.model", "vocab.json")
 
 
@@ -56,11 +57,11 @@ class Tokenizer:
         folder = Path(path)
         backend = _load_backend(folder)
         file = folder / CONFIG_FILE
-        config = read_object(file)
+        config = read_optional_object(file, error=TokenizerError)
         _add_missing(backend, config, source=str(file))
         end_ids: frozenset[int] = frozenset()
         for name in ("config.json", "generation_config.json"):
-            model_config = read_object(folder / name)
+            model_config = read_optional_object(folder / name, error=TokenizerError)
             end_ids |= read_end_ids(model_config, source=str(folder / name))
             if isinstance(text_config := model_config.get("text_config"), dict):
                 end_ids |= read_end_ids(text_config, source=f"{folder / name}: text_config")
@@ -158,7 +159,7 @@ def _load_backend(folder: Path) -> tokenizers.Tokenizer:
             f"{folder} has {found}, {FILE} is needed",
             cure="fetch the complete model, or save it once with transformers' AutoTokenizer.save_pretrained",
         )
-    check_file(file, MAX_TOKENIZER_BYTES)
+    check_file(file, MAX_BYTES, TokenizerError)
     try:
         return tokenizers.Tokenizer.from_file(str(file))
     except Exception as e:  # the library raises plain Exception

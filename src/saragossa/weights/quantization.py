@@ -16,7 +16,6 @@ log = logging.getLogger("saragossa.weights")
 
 BITS = (4, 6, 8)
 GROUP_SIZES = (32, 64, 128)
-_KEYS = ("quantization", "quantization_config")
 # Longest first: the spellings in which one module is known.
 PREFIXES = ("language_model.model.", "model.language_model.", "language_model.", "model.")
 
@@ -40,34 +39,6 @@ def canonical(module: str) -> str:
     return module
 
 
-def config_block(*configs: Mapping[str, object]) -> Mapping[str, object] | None:
-    """The one quantization block of config.json (and of its text_config), None for an unquantised model.
-
-    Raises ConfigError when two blocks disagree or one is no object.
-    """
-    found: list[tuple[str, Mapping[str, object]]] = []
-    for config in configs:
-        for key in _KEYS:
-            block = config.get(key)
-            if block is None:
-                continue
-            if not isinstance(block, Mapping):
-                raise ConfigError(f"{key}: an object is wanted, found {block!r:.100}")
-            found.append((key, block))
-    if not found:
-        return None
-    for key, block in found:
-        if "quant_method" in block:
-            raise ConfigError(
-                f"{key}: quant_method {block['quant_method']!r:.50} is not supported",
-                cure="use the unquantised model (`saragossa convert` quantises it) or an MLX affine one",
-            )
-    for key, block in found[1:]:
-        if dict(block) != dict(found[0][1]):
-            raise ConfigError(f"{found[0][0]} and {key} differ; they must say the same")
-    return found[0][1]
-
-
 @dataclass(frozen=True, slots=True)
 class QuantizationConfig:
     """Default and overrides; `overrides` is keyed by canonical module name, None means left as float."""
@@ -78,7 +49,7 @@ class QuantizationConfig:
 
     @classmethod
     def parse(cls, block: Mapping[str, object] | None) -> QuantizationConfig | None:
-        """Read a block as `config_block` gives it. Raises ConfigError naming the key."""
+        """Read a block as `models.config_base.config_block` gives it. Raises ConfigError naming the key."""
         if block is None:
             return None
         mode = block.get("mode", "affine")

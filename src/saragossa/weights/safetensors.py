@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from saragossa.errors import WeightsError
-from saragossa.weights.json_file import LFS_CURE, LFS_MAGIC, read_json_object
+from saragossa.files import LFS_BYTES, read_object, refuse_lfs_pointer
 
 log = logging.getLogger("saragossa.weights")
 
@@ -119,7 +119,7 @@ def _read_weight_map(path: Path) -> dict[str, str] | None:
     """tensor -> shard of the index file, None where there is none."""
     if not path.is_file():
         return None
-    weight_map = read_json_object(path, max_bytes=MAX_INDEX, error=WeightsError).get("weight_map")
+    weight_map = read_object(path, limit=MAX_INDEX, error=WeightsError).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise WeightsError(f"{path}: weight_map is missing or empty, an object tensor -> file is wanted")
     for name, shard in weight_map.items():
@@ -199,9 +199,8 @@ def read_header(path: Path) -> list[TensorEntry]:
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
-            start = file.read(len(LFS_MAGIC))
-            if start.startswith(LFS_MAGIC):
-                raise WeightsError(f"{path}: a Git LFS pointer, not the weights", cure=LFS_CURE)
+            start = file.read(LFS_BYTES)
+            refuse_lfs_pointer(path, start, WeightsError)
             length = int.from_bytes(start[:8], "little")
             if size < 8:
                 raise WeightsError(f"{path}: only {size} bytes", cure=PULL_CURE)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from saragossa.errors import ConvertError, HubError
-from saragossa.models import load_spec
 from saragossa.weights import demo
+from saragossa.weights.checkpoint import load_spec
 from saragossa.weights.convert import writer
 from tiny_gguf import Kind, weights_of, write_gguf
 

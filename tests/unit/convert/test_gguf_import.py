@@ -11,8 +11,8 @@ import pytest
 from gguf.quants import dequantize as reference
 
 from saragossa.errors import ConvertError
-from saragossa.models import load_spec
 from saragossa.weights.bind import BoundTensor, bind
+from saragossa.weights.checkpoint import load_spec
 from saragossa.weights.convert import convert
 from saragossa.weights.convert.floats import to_float32
 from saragossa.weights.convert.gguf_config import model_config

@@ -13,8 +13,8 @@ import pytest
 
 import tiny_checkpoints as tiny
 from saragossa.errors import ConfigError, ConvertError, ModelError, UsageError, WeightsError
-from saragossa.models import load_spec
 from saragossa.weights.bind import bind
+from saragossa.weights.checkpoint import load_spec
 from saragossa.weights.convert import convert
 from saragossa.weights.convert import writer as writer_module
 from saragossa.weights.convert.floats import STORAGE

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from saragossa.errors import WeightsError
-from saragossa.models import gemma3, llama, load_spec
+from saragossa.models import gemma3, llama
 from saragossa.models.spec import ModelSpec
 from saragossa.weights.bind import BoundTensor, bind, total_bytes
+from saragossa.weights.checkpoint import load_spec
 from saragossa.weights.safetensors import SafetensorsIndex
 from tiny_checkpoints import Stored, affine, config, dense, stored, write_model
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from saragossa.errors import ConfigError
-from saragossa.weights.quantization import Affine, QuantizationConfig, canonical, config_block
+from saragossa.models.config_base import config_block
+from saragossa.weights.quantization import Affine, QuantizationConfig, canonical
 
 BLOCK = {"bits": 4, "group_size": 64, "mode": "affine"}
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from saragossa.errors import ConvertError
+from saragossa.files import refuse_lfs_pointer
 
 _MAGIC = b"GGUF"
 _OLD_MAGICS = (b"lmgg", b"fmgg", b"tjgg", b"ggml")
@@ -107,8 +108,7 @@ class GgufFile:
 
 
 def _check_head(path: Path, head: bytes) -> None:
-    if head.startswith(b"version https://git-lfs"):
-        raise ConvertError(f"{path} is a Git LFS pointer, not the file itself", cure="run git lfs pull")
+    refuse_lfs_pointer(path, head, ConvertError)
     if head[:4] in _OLD_MAGICS:
         raise ConvertError(f"{path} is in GGML's format from before GGUF", cure="fetch it as GGUF")
     if head[:4] != _MAGIC:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from saragossa.errors import ConfigError, ConvertError
-from saragossa.models import MAX_CONFIG, load_spec
+from saragossa.errors import ConvertError
+from saragossa.models import read_config_json
 from saragossa.weights.bind import BoundTensor, bind
-from saragossa.weights.json_file import read_json_object
+from saragossa.weights.checkpoint import load_spec
 from saragossa.weights.quantization import canonical
 from saragossa.weights.safetensors import SafetensorsIndex
 
@@ -90,10 +90,7 @@ def plan_hf(src: Path, bits: int | None, group_size: int, dtype: str | None) -> 
 
 def _config(src: Path) -> dict[str, Any]:
     """config.json; raises ConvertError if it says that the weights are quantised."""
-    path = src / "config.json"
-    if not path.is_file():
-        load_spec(src)  # says what the folder is instead
-    config = read_json_object(path, max_bytes=MAX_CONFIG, error=ConfigError)
+    config = read_config_json(src)
     for level in (config, config.get("text_config")):
         for key in ("quantization", "quantization_config"):
             block = level.get(key) if isinstance(level, dict) else None
