@@ -58,12 +58,19 @@ class Submission {
   };
   Submission() = default;
   explicit Submission(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
-  void wait() {
+  void wait() const {
     if (impl_) impl_->wait();
   }
 
  private:
   std::shared_ptr<Impl> impl_;
+};
+
+/// In bytes; 0 where the device does not know.
+struct DeviceMemory {
+  int64_t footprint = 0;    // what the system charges this process with
+  int64_t allocated = 0;    // of the device's own buffers, mapped files among them
+  int64_t recommended = 0;  // the most that the system advises to use
 };
 
 class Device {
@@ -87,6 +94,8 @@ class Device {
   virtual std::shared_ptr<Buffer> map(std::shared_ptr<MappedFile> file, int64_t offset, int64_t bytes) = 0;
 
   virtual std::unique_ptr<CommandEncoder> begin() = 0;
+
+  virtual DeviceMemory memory() const { return {}; }
 
   Tensor tensor(DType dtype, Shape shape, bool sparse = false);
 

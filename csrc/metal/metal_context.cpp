@@ -45,10 +45,20 @@ void Step::commit(Context& context) {
   buffer->commit();
 }
 
-void check_completed(MTL::CommandBuffer* buffer) {
-  if (buffer->status() == MTL::CommandBufferStatusCompleted) return;
-  const Pool pool;
-  fail(ErrorKind::device, "metal: the GPU did not finish a step: ", text_of(buffer->error()));
+void Step::cut(Context& context) {
+  commit(context);
+  earlier.push_back(std::move(buffer));
+  open(context);
+}
+
+void Step::check() const {
+  const auto check = [](MTL::CommandBuffer* part) {
+    if (part->status() == MTL::CommandBufferStatusCompleted) return;
+    const Pool pool;
+    fail(ErrorKind::device, "metal: the GPU did not finish a step: ", text_of(part->error()));
+  };
+  for (const auto& part : earlier) check(part.get());
+  check(buffer.get());
 }
 
 /// Set by Metal's completion handler, so that nobody waits inside Metal.
@@ -93,7 +103,7 @@ void MetalSubmission::finish() {
 
 void MetalSubmission::wait() {
   finish();
-  check_completed(step_->buffer.get());
+  step_->check();
 }
 
 }  // namespace saragossa::metal

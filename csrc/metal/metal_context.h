@@ -37,20 +37,25 @@ struct Context {
   std::vector<std::unique_ptr<Arena>> arenas_;
 };
 
-/// One command buffer under construction, with its only encoder and its scratch.
+/// One command buffer under construction, with its only encoder and its scratch. A long prefill takes several, so that
+/// none holds the GPU for more than tens of milliseconds.
 struct Step {
   explicit Step(Context& context);
   /// Ends the encoder and commits.
   void commit(Context& context);
-  void open(Context& context);
+  /// Commits what was encoded so far and goes on in another command buffer.
+  void cut(Context& context);
+  /// Error(device) that says what the GPU reported; nothing when all parts completed.
+  void check() const;
 
   NS::SharedPtr<MTL::CommandBuffer> buffer;
+  std::vector<NS::SharedPtr<MTL::CommandBuffer>> earlier;  // committed parts of a long step
   NS::SharedPtr<MTL::ComputeCommandEncoder> encoder;
   std::unique_ptr<Arena> arena;
-};
 
-/// Error(device) that says what the GPU reported; nothing when the command buffer completed.
-void check_completed(MTL::CommandBuffer* buffer);
+ private:
+  void open(Context& context);
+};
 
 /// A committed step. Holds every buffer that it touches until the GPU is done.
 class MetalSubmission final : public Submission::Impl {

@@ -1,5 +1,6 @@
 #include "metal/metal_device.h"
 
+#include "metal/footprint.h"
 #include "metal/metal_encoder.h"
 
 namespace saragossa {
@@ -20,6 +21,10 @@ class MetalDevice final : public Device {
     return context_->memory.map(file, offset, bytes);
   }
   std::unique_ptr<CommandEncoder> begin() override { return std::make_unique<MetalEncoder>(*this, context_); }
+  DeviceMemory memory() const override {
+    return {phys_footprint(), static_cast<int64_t>(context_->device->currentAllocatedSize()),
+            context_->gpu.working_set};
+  }
 
  private:
   std::shared_ptr<Context> context_;

@@ -24,10 +24,15 @@ void MetalEncoder::barrier() { compute()->memoryBarrier(MTL::BarrierScopeBuffers
 
 void MetalEncoder::dispatched() {
   if (context_->switches.metal_resident) return;
-  step_->commit(*context_);
-  step_->buffer->waitUntilCompleted();
-  check_completed(step_->buffer.get());
-  step_->open(*context_);
+  step_->cut(*context_);
+  step_->earlier.back()->waitUntilCompleted();
+}
+
+void MetalEncoder::worked(int64_t multiply_adds) {
+  work_ += multiply_adds;
+  if (work_ < context_->tuning.prefill_macs) return;
+  work_ = 0;
+  step_->cut(*context_);
 }
 
 bool MetalEncoder::has_fused(FusedOp) const { return true; }

@@ -23,6 +23,8 @@ class MetalEncoder final : public CommandEncoder {
   MTL::ComputeCommandEncoder* compute() { return step_->encoder.get(); }
   /// After a dispatch: runs it at once where the switch `metal_resident` is off.
   void dispatched();
+  /// For ops of a prefill, after their dispatches: long steps are cut into several command buffers by what was done.
+  void worked(int64_t multiply_adds);
 
  protected:
   void do_embed(const Tensor& y, const Weight& table, const Tensor& ids, float scale) override;
@@ -55,6 +57,7 @@ class MetalEncoder final : public CommandEncoder {
   std::shared_ptr<Context> context_;
   std::unique_ptr<Step> step_;
   size_t ordered_ = 0;  // records whose barrier stands
+  int64_t work_ = 0;    // multiply-adds of the command buffer
 };
 
 }  // namespace saragossa::metal

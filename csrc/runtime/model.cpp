@@ -18,7 +18,8 @@ ModelLock::ModelLock(Model& model) : model_(model) {
   const int me = ::getpid();
   for (int holder = 0; !model_.holder_.compare_exchange_strong(holder, me); holder = 0) {
     if (holder != me)
-      fail(ErrorKind::usage, "the process was forked while a thread was generating with this model; load it again here");
+      fail(ErrorKind::usage,
+           "the process was forked while a thread was generating with this model; load it again here");
     model_.holder_.wait(holder);
   }
 }

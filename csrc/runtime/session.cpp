@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 namespace saragossa {
 namespace {
@@ -33,9 +34,9 @@ Session::Session(std::shared_ptr<Model> model, int rows, int64_t context)
   params_ = device.tensor(DType::u8, {n, static_cast<int64_t>(sizeof(SampleParams))});
   identity_ = device.tensor(DType::i32, {n});
   std::iota(host_data<int32_t>(identity_), host_data<int32_t>(identity_) + n, 0);
-  drawn_ids_ = device.tensor(DType::i32, {n});
-  logprobs_ = device.tensor(DType::f32, {n, 1 + max_logprobs});
-  logprob_ids_ = device.tensor(DType::i32, {n, 1 + max_logprobs});
+  for (Draws& draws : draws_)
+    draws = {device.tensor(DType::i32, {n}), device.tensor(DType::f32, {n, 1 + max_logprobs}),
+             device.tensor(DType::i32, {n, 1 + max_logprobs})};
   counts_ = device.tensor(DType::u32, {n, vocab});
   for (int i = 0; i < rows; ++i) configure(i, Sampling{});
 }
@@ -47,9 +48,11 @@ Session::Row& Session::at(int row) {
 
 void Session::configure(int row, const Sampling& sampling) {
   Row& r = at(row);
+  settle();
   Device& device = *model_->device;
   const int64_t vocab = model_->decoder->spec().vocab;
   r.sampling = sampling;
+  r.draws = 0;
   r.bias_ids = r.bias = {};
   if (!sampling.bias.empty()) {
     const auto n = static_cast<int64_t>(sampling.bias.size());
@@ -75,6 +78,7 @@ void Session::configure(int row, const Sampling& sampling) {
 
 void Session::set_mask(int row, std::span<const uint32_t> mask) {
   Row& r = at(row);
+  settle();
   const int64_t words = (model_->decoder->spec().vocab + 31) / 32;
   if (mask.empty()) {
     r.mask = {};
@@ -129,34 +133,35 @@ Tensor Session::forward(CommandEncoder& enc, int row, std::span<const int32_t> t
   return model_->decoder->forward(enc, out, *model_->cache, wanted, hidden);
 }
 
-void Session::encode_draw(CommandEncoder& enc, const Tensor& logits, int row) {
+void Session::encode_draw(CommandEncoder& enc, const Tensor& logits, int row, const Draws& draws, int64_t i) {
   const Row& r = at(row);
   SampleArgs args;
   args.logits = logits;
   args.params = params_.slice(row, 1);
-  args.ids = drawn_ids_.slice(row, 1);
+  args.ids = draws.ids.slice(i, 1);
   if (r.sampling.penalties()) args.counts = counts_.slice(row, 1);
   args.bias_ids = r.bias_ids;
   args.bias = r.bias;
   args.mask = r.mask;
   if (const int32_t n = r.sampling.params.top_logprobs; n >= 0) {
-    args.logprobs = logprobs_.slice(row, 1).reshape({1 + max_logprobs}).slice(0, 1 + n).reshape({1, 1 + n});
-    args.logprob_ids = logprob_ids_.slice(row, 1).reshape({1 + max_logprobs}).slice(0, 1 + n).reshape({1, 1 + n});
+    args.logprobs = draws.logprobs.slice(i, 1).reshape({1 + max_logprobs}).slice(0, 1 + n).reshape({1, 1 + n});
+    args.logprob_ids = draws.logprob_ids.slice(i, 1).reshape({1 + max_logprobs}).slice(0, 1 + n).reshape({1, 1 + n});
   }
   enc.sample(args);
 }
 
-void Session::read_draw(int row) {
+void Session::read_draw(int row, const Draws& draws, int64_t i) {
   Row& r = at(row);
   r.drawn = {};
-  r.drawn.id = *host_data<int32_t>(drawn_ids_.slice(row, 1));
+  ++r.draws;
+  r.drawn.id = *host_data<int32_t>(draws.ids.slice(i, 1));
   r.has_drawn = r.drawn.id >= 0;
   if (r.drawn.id < 0)
     fail(ErrorKind::device, "the model's logits are not finite, or every token is masked: nothing can be drawn");
   const int32_t n = r.sampling.params.top_logprobs;
-  const float* values = host_data<float>(logprobs_.slice(row, 1));
-  const int32_t* ids = host_data<int32_t>(logprob_ids_.slice(row, 1));
-  for (int32_t i = 0; i <= n; ++i) r.drawn.logprobs.emplace_back(ids[i], values[i]);
+  const float* values = host_data<float>(draws.logprobs.slice(i, 1));
+  const int32_t* ids = host_data<int32_t>(draws.logprob_ids.slice(i, 1));
+  for (int32_t j = 0; j <= n; ++j) r.drawn.logprobs.emplace_back(ids[j], values[j]);
 }
 
 void Session::count_prompt(int row, std::span<const int32_t> tokens) {
@@ -173,6 +178,7 @@ void Session::committed(Row& row, std::span<const int32_t> tokens, bool prompt) 
 void Session::prefill(int row, std::span<const int32_t> tokens, bool draw) {
   const ModelLock lock(*model_);
   Row& r = at(row);
+  settle();
   stepping_.clear();
   r.has_drawn = false;
   auto enc = model_->device->begin();
@@ -181,28 +187,30 @@ void Session::prefill(int row, std::span<const int32_t> tokens, bool draw) {
   Batch b;
   const Tensor logits = forward(*enc, row, tokens, wanted, b);
   if (r.sampling.penalties()) count_prompt(row, tokens);
-  if (draw) encode_draw(*enc, logits, row);
+  if (draw) encode_draw(*enc, logits, row, draws_[0], 0);
   enc->submit(true).wait();
   committed(r, tokens, true);
-  if (draw) read_draw(row);
+  if (draw) read_draw(row, draws_[0], 0);
 }
 
-void Session::step(std::span<const int32_t> rows) {
-  const ModelLock lock(*model_);
-  const auto n = static_cast<int64_t>(rows.size());
-  if (n == 0) return;
-  std::vector<int32_t> tokens;
+bool Session::may_run_ahead(std::span<const int32_t> rows) const {
+  const Device& device = *model_->device;
+  if (!device.asynchronous() || !device.switches().run_ahead) return false;
   for (const int32_t row : rows) {
-    Row& r = at(row);
-    if (!r.has_drawn) fail(ErrorKind::usage, "session: row ", row, " has no drawn token to go on from");
-    if (std::count(rows.begin(), rows.end(), row) > 1) fail(ErrorKind::usage, "session: row ", row, " twice in a step");
-    tokens.push_back(r.drawn.id);
-    check_tokens(r, std::span(&tokens.back(), 1));
-    r.state.reserve(1);
+    const Row& r = at(row);
+    // A mask is made from the tokens before it; the step after the next needs a place in the context.
+    if (r.mask || r.state.length() + 2 > context_) return false;
   }
+  return true;
+}
 
+Session::RunningStep Session::start_step(std::span<const int32_t> rows, int64_t ahead) {
+  const auto n = static_cast<int64_t>(rows.size());
+  for (const int32_t row : rows) at(row).state.reserve(ahead + 1);
   Batch b;
-  if (stepping_.empty() || !std::equal(rows.begin(), rows.end(), stepping_.begin(), stepping_.end())) {
+  if (ahead == 0 && !std::equal(rows.begin(), rows.end(), stepping_.begin(), stepping_.end())) {
+    std::vector<int32_t> tokens;
+    for (const int32_t row : rows) tokens.push_back(at(row).drawn.id);
     b = batch(tokens, rows);
     ids_ = b.ids;
     positions_ = b.positions;
@@ -215,42 +223,88 @@ void Session::step(std::span<const int32_t> rows) {
     b.block_table = block_table_;
     for (const int32_t row : rows) {
       const Row& r = at(row);
-      b.max_keys = std::max(b.max_keys, r.state.length() + 1);
+      b.max_keys = std::max(b.max_keys, r.state.length() + ahead + 1);
       host_data<int32_t>(block_table_.slice(row, 1))[r.state.blocks().size() - 1] = r.state.blocks().back();
     }
   }
-
+  RunningStep step{{rows.begin(), rows.end()}, std::exchange(next_draws_, 1 - next_draws_), {}};
+  const Draws& draws = draws_[step.draws];
   auto enc = model_->device->begin();
   const Tensor logits = model_->decoder->forward(*enc, b, *model_->cache, identity_.slice(0, n));
-  for (int64_t i = 0; i < n; ++i) encode_draw(*enc, logits.slice(i, 1), rows[static_cast<size_t>(i)]);
-  // One row: the draw feeds the next step on the device.
-  if (n == 1) enc->advance(b, drawn_ids_.slice(rows[0], 1));
+  for (int64_t i = 0; i < n; ++i) encode_draw(*enc, logits.slice(i, 1), rows[static_cast<size_t>(i)], draws, i);
+  enc->advance(b, draws.ids.slice(0, n));
   stepping_.clear();  // until the step is done, what the device holds is not to be trusted
-  enc->submit().wait();
-  if (n == 1) stepping_.assign(rows.begin(), rows.end());
-  for (size_t i = 0; i < rows.size(); ++i) committed(at(rows[i]), std::span(&tokens[i], 1), false);
-  for (const int32_t row : rows) read_draw(row);
+  step.done = enc->submit();
+  return step;
+}
+
+void Session::step(std::span<const int32_t> rows) {
+  const ModelLock lock(*model_);
+  if (rows.empty()) return;
+  for (const int32_t row : rows) {
+    const Row& r = at(row);
+    if (!r.has_drawn) fail(ErrorKind::usage, "session: row ", row, " has no drawn token to go on from");
+    if (std::count(rows.begin(), rows.end(), row) > 1) fail(ErrorKind::usage, "session: row ", row, " twice in a step");
+    check_tokens(r, std::span(&r.drawn.id, 1));
+  }
+  if (ahead_ && !std::equal(rows.begin(), rows.end(), ahead_->rows.begin(), ahead_->rows.end())) settle();
+  RunningStep step = ahead_ ? *std::exchange(ahead_, std::nullopt) : start_step(rows, 0);
+  if (may_run_ahead(rows)) ahead_ = start_step(rows, 1);
+  try {
+    step.done.wait();
+  } catch (...) {  // the rows stand where they stood
+    settle();
+    for (const int32_t row : rows) restore(row);
+    throw;
+  }
+  if (!ahead_) stepping_.assign(rows.begin(), rows.end());
+  for (const int32_t row : rows) {
+    Row& r = at(row);
+    committed(r, std::span(&r.drawn.id, 1), false);
+  }
+  for (size_t i = 0; i < rows.size(); ++i) read_draw(rows[i], draws_[step.draws], static_cast<int64_t>(i));
+}
+
+void Session::settle() {
+  if (!ahead_) return;
+  const RunningStep step = std::move(*ahead_);
+  ahead_.reset();
+  stepping_.clear();
+  try {
+    step.done.wait();
+  } catch (const Error&) {  // nobody wanted what it made
+  }
+  for (const int32_t row : step.rows) restore(row);
+}
+
+void Session::restore(int row) {
+  const Row& r = at(row);
+  host_data<SampleParams>(params_)[row].step = r.sampling.params.step + r.draws;
+  if (!r.sampling.penalties()) return;
+  uint32_t* counts = host_data<uint32_t>(counts_.slice(row, 1));
+  std::fill_n(counts, model_->decoder->spec().vocab, 0u);
+  count_prompt(row, std::span(r.tokens).first(static_cast<size_t>(r.prompt)));
+  for (size_t i = static_cast<size_t>(r.prompt); i < r.tokens.size(); ++i) ++counts[r.tokens[i]];
+  if (r.has_drawn) ++counts[r.drawn.id];
 }
 
 void Session::rewind(int row, int64_t to) {
   const ModelLock lock(*model_);
   Row& r = at(row);
   if (to < 0 || to > r.state.length()) fail(ErrorKind::usage, "rewind to ", to, " of ", r.state.length(), " tokens");
+  settle();
   stepping_.clear();
   r.has_drawn = false;
   r.state.rewind(to);
   r.tokens.resize(static_cast<size_t>(to));
   r.prompt = std::min(r.prompt, to);
-  if (!r.sampling.penalties()) return;
-  uint32_t* counts = host_data<uint32_t>(counts_.slice(row, 1));
-  std::fill_n(counts, model_->decoder->spec().vocab, 0u);
-  count_prompt(row, std::span(r.tokens).first(static_cast<size_t>(r.prompt)));
-  for (size_t i = static_cast<size_t>(r.prompt); i < r.tokens.size(); ++i) ++counts[r.tokens[i]];
+  restore(row);
 }
 
 std::vector<float> Session::logits(int row, std::span<const int32_t> tokens) {
   const ModelLock lock(*model_);
   Row& r = at(row);
+  settle();
   stepping_.clear();
   r.has_drawn = false;
   auto enc = model_->device->begin();
@@ -270,6 +324,7 @@ std::vector<float> Session::logits(int row, std::span<const int32_t> tokens) {
 std::vector<float> Session::hidden(int row, std::span<const int32_t> tokens) {
   const ModelLock lock(*model_);
   Row& r = at(row);
+  settle();
   stepping_.clear();
   r.has_drawn = false;
   auto enc = model_->device->begin();

@@ -2,10 +2,15 @@
 // A session decodes one or more sequences of a model: prefill, step, rewind.
 //
 // A row is one sequence. prefill(row, ..., true) draws the row's first token; step(rows) runs the last
-// drawn token of each row and draws the next. The host reads what was drawn after the submission.
+// drawn token of each row and draws the next.
+//
+// On an asynchronous device the loop stays on it: step k + 1 is encoded and committed before the host waits for the
+// tokens of step k, whose ids feed it on the device. Whatever else is asked of the session first waits for the step
+// that runs ahead and takes back what it did.
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -63,9 +68,20 @@ class Session {
     std::vector<int32_t> tokens;  // as long as state.length()
     int64_t prompt = 0;           // how many of them came through prefill
     Sampling sampling;
+    uint32_t draws = 0;  // since configure
     Tensor bias_ids, bias, mask;
     Drawn drawn;
     bool has_drawn = false;
+  };
+
+  /// What a step draws: row i of the step at i. Two of them: one is read while the next step fills the other.
+  struct Draws {
+    Tensor ids, logprobs, logprob_ids;
+  };
+  struct RunningStep {
+    std::vector<int32_t> rows;
+    size_t draws = 0;  // index of its Draws
+    Submission done;
   };
 
   Row& at(int row);
@@ -73,12 +89,20 @@ class Session {
   void check_tokens(const Row& row, std::span<const int32_t> tokens) const;
   /// Device tensors of a step: token i of `tokens` belongs to row rows[i].
   Batch batch(std::span<const int32_t> tokens, std::span<const int32_t> rows);
-  void encode_draw(CommandEncoder& enc, const Tensor& logits, int row);
-  void read_draw(int row);
+  void encode_draw(CommandEncoder& enc, const Tensor& logits, int row, const Draws& draws, int64_t i);
+  void read_draw(int row, const Draws& draws, int64_t i);
   void count_prompt(int row, std::span<const int32_t> tokens);
   Tensor forward(CommandEncoder& enc, int row, std::span<const int32_t> tokens, const Tensor& wanted, Batch& batch,
                  std::vector<Tensor>* hidden = nullptr);
   void committed(Row& row, std::span<const int32_t> tokens, bool prompt);
+
+  /// The step after `ahead` ones that run: 0 begins from the tokens that the host knows, 1 from those on the device.
+  RunningStep start_step(std::span<const int32_t> rows, int64_t ahead);
+  bool may_run_ahead(std::span<const int32_t> rows) const;
+  /// Waits for the step that runs ahead, if any, and takes back what it did.
+  void settle();
+  /// Sets the draws and counts on the device to what the host knows of the row.
+  void restore(int row);
 
   std::shared_ptr<Model> model_;
   int64_t context_;
@@ -86,8 +110,11 @@ class Session {
   Tensor ids_, positions_, sequence_;  // i32 [rows]: of the last step, fed on the device
   Tensor identity_;                    // i32 [rows]: 0, 1, 2, ...
   Tensor block_table_;                 // i32 [rows, max_blocks]
-  Tensor params_, counts_, drawn_ids_, logprobs_, logprob_ids_;
-  std::vector<int32_t> stepping_;  // rows that ids_ and positions_ stand for; empty: none
+  Tensor params_, counts_;
+  Draws draws_[2];
+  size_t next_draws_ = 0;
+  std::vector<int32_t> stepping_;     // rows that ids_ and positions_ stand for; empty: none
+  std::optional<RunningStep> ahead_;  // goes first: its buffers are the others'
 };
 
 }  // namespace saragossa

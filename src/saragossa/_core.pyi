@@ -22,11 +22,15 @@ class Device:
         isa: str = "auto",
         threads: int = 0,
         spin_us: int = 50,
+        run_ahead: bool = True,
+        metal_resident: bool = True,
+        kernel_cache: str = "",
     ) -> None: ...
     @property
     def name(self) -> str: ...
     @property
     def description(self) -> str: ...
+    def memory(self) -> dict[str, int]: ...
 
 class Model:
     def __init__(

@@ -149,6 +149,22 @@ FLAGS: tuple[Flag, ...] = (
         "how keys and values are stored; f32 doubles their memory",
         "to tell rounding in the cache from other differences",
     ),
+    Flag(
+        "SARAGOSSA_RUN_AHEAD",
+        "run_ahead",
+        True,
+        parse_bool,
+        "off: a GPU gets a step only when the host has the token of the one before",
+        "to tell whether a wrong token comes from the step that runs ahead",
+    ),
+    Flag(
+        "SARAGOSSA_METAL_RESIDENT",
+        "metal_resident",
+        True,
+        parse_bool,
+        "off: the Metal device runs each kernel in a command buffer of its own and waits for it",
+        "to find the kernel at which the GPU fails or goes astray",
+    ),
 )
 
 _BY_FIELD = {flag.field: flag for flag in FLAGS}

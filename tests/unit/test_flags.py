@@ -13,7 +13,7 @@ from saragossa import runtime_flags, settings
 from saragossa.errors import UsageError
 from saragossa.runtime_flags import FLAGS, BadValue, parse_bytes, suspects, switches, unknown_variable
 
-CORE_FIELDS = {"fused", "activations", "isa", "threads", "spin_us"}
+CORE_FIELDS = {"fused", "activations", "isa", "threads", "spin_us", "run_ahead", "metal_resident"}
 
 
 def test_defaults() -> None:
@@ -25,6 +25,8 @@ def test_defaults() -> None:
         "spin_us": 50,
         "prefill_chunk": 512,
         "kv_dtype": "bf16",
+        "run_ahead": True,
+        "metal_resident": True,
     }
 
 

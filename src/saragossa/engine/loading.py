@@ -44,8 +44,20 @@ def open_device(
         isa=str(values["isa"]),
         threads=int(values["threads"]),
         spin_us=int(values["spin_us"]),
+        run_ahead=bool(values["run_ahead"]),
+        metal_resident=bool(values["metal_resident"]),
+        kernel_cache=_kernel_cache(name),
     )
     return device, dict(values)
+
+
+def _kernel_cache(device: str) -> str:
+    """The folder for the machine code of Metal kernels; empty where no Metal device is meant."""
+    if device not in ("auto", "metal") or not _core.metal_available():
+        return ""
+    from saragossa import settings  # only here: it brings pydantic-settings
+
+    return str(settings.load().cache_dir / "kernels")
 
 
 def load(
