@@ -17,14 +17,6 @@ void MetalEncoder::do_linear_gated(const Tensor&, const Tensor&, const Weight&, 
   pending("linear_gated");
 }
 
-void MetalEncoder::do_rms_norm(const Tensor&, const Tensor&, const Tensor&, float) { pending("rms_norm"); }
-void MetalEncoder::do_norm_add(const Tensor&, const Tensor&, const Tensor&, float) { pending("norm_add"); }
-void MetalEncoder::do_rope(const Tensor&, const Rope&, const Tensor&) { pending("rope"); }
-void MetalEncoder::do_kv_append(const KvLayer&, const Tensor&, const Tensor&, const Batch&) { pending("kv_append"); }
-void MetalEncoder::do_qk_rope_append(const Tensor&, const Tensor&, const Tensor&, const QkNorm&, const Rope&,
-                                     const KvLayer&, const Batch&) {
-  pending("qk_rope_append");
-}
 void MetalEncoder::do_attention(const Tensor&, const Tensor&, const KvLayer&, const Batch&, const AttentionParams&) {
   pending("attention");
 }
