@@ -13,6 +13,7 @@ import pytest
 
 import tiny_checkpoints as tiny
 from saragossa.errors import ConfigError, ConvertError, ModelError, UsageError, WeightsError
+from saragossa.text.template import ChatTemplate
 from saragossa.weights.bind import bind
 from saragossa.weights.checkpoint import load_spec
 from saragossa.weights.convert import convert
@@ -198,6 +199,19 @@ def test_float32_weights_are_cast_where_mlx_does_it(tmp_path: Path, key: str, sc
     found = contents(tmp_path / "out")
     assert found["model.embed_tokens.scales"][0] == scales
     assert (found["model.norm.weight"] == bf16["model.norm.weight"]) is (scales == "BF16")
+
+
+def test_further_chat_templates_come_along(tmp_path: Path) -> None:
+    source = model(tmp_path / "in")
+    (source / "chat_template.jinja").write_text("a")
+    (source / "additional_chat_templates").mkdir()
+    (source / "additional_chat_templates" / "tool_use.jinja").write_text("b")
+    (source / "additional_chat_templates" / "README.md").write_text("c")
+    convert(source, tmp_path / "out", bits=4, progress=False)
+    assert ChatTemplate.from_dir(tmp_path / "out").templates == {"default": "a", "tool_use": "b"}
+    assert sorted(path.name for path in tmp_path.glob("out/additional_chat_templates/*")) == [
+        "tool_use.jinja"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ _COPIED = (
     "special_tokens_map.json",
     "added_tokens.json",
     "chat_template.jinja",
+    "additional_chat_templates/*.jinja",
     "chat_template.json",
     "vocab.json",
     "merges.txt",
@@ -83,7 +84,12 @@ def plan_hf(src: Path, bits: int | None, group_size: int, dtype: str | None) -> 
     return Plan(
         jobs=jobs,
         json_files={"config.json": dict(sorted(config.items()))},
-        copies={name: src / name for name in _COPIED if (src / name).is_file()},
+        copies={
+            path.relative_to(src).as_posix(): path
+            for pattern in _COPIED
+            for path in sorted(src.glob(pattern))
+            if path.is_file()
+        },
         skipped=tuple(skipped),
     )
 

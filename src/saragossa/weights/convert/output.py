@@ -50,7 +50,7 @@ def output_folder(dst: Path, needed: int) -> Iterator[Path]:
         folder.chmod(0o777 & ~_umask())
         check_absent(dst)  # another process may have been quicker
         folder.rename(dst)
-        _sync_folder(dst.parent)
+        _sync_one(dst.parent)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):
@@ -69,17 +69,12 @@ def _write_error(dst: Path, error: OSError) -> ConvertError:
 
 def _sync(folder: Path) -> None:
     for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            fd = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-    _sync_folder(folder)
+        _sync_one(path)
+    _sync_one(folder)
 
 
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
+def _sync_one(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:

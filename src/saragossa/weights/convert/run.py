@@ -62,6 +62,7 @@ def convert(
         for name, value in plan.json_files.items():
             write_json(folder / name, value, compact=name == "tokenizer.json")
         for name, path in plan.copies.items():
+            (folder / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(path, folder / name)
         write_checkpoint(folder, plan.jobs, progress=progress)
     return Report(
