@@ -27,7 +27,8 @@ class FakeHub:
     """`repos` is name -> file -> bytes; `answers` overrides a path prefix by a status and headers.
 
     `storage` is another host's address that files are redirected to; `cut` breaks a file's first answers
-    off after so many bytes, as often as it says; `whole` lets the server ignore ranges.
+    off after so many bytes, as often as it says, and `short` ends them there as if that were all (after the
+    cuts); `whole` lets the server ignore ranges. `commits` are the branch's, listing by listing.
     """
 
     repos: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -35,6 +36,8 @@ class FakeHub:
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
     storage: str | None = None
     cut: dict[str, tuple[int, int]] = field(default_factory=dict)
+    short: dict[str, tuple[int, int]] = field(default_factory=dict)
+    commits: list[str] = field(default_factory=list)
     whole: bool = False
     requests: list[Request] = field(default_factory=list)
     url: str = ""
@@ -116,7 +119,8 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             files = _listing(hub.repos[repo])
             if rest[:1] == ["tree"]:
                 return self.send(200, json.dumps(files).encode())
-            info = {"id": repo, "sha": COMMIT, "siblings": files, "config": hub.configs.get(repo)}
+            sha = hub.commits.pop(0) if hub.commits else COMMIT
+            info = {"id": repo, "sha": sha, "siblings": files, "config": hub.configs.get(repo)}
             return self.send(200, json.dumps(info).encode())
 
         def file(self, repo: str, name: str) -> None:
@@ -137,6 +141,10 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
         def send(
             self, status: int, data: bytes = b"", headers: Mapping[str, str] | None = None, name: str = ""
         ) -> None:
+            size, times = hub.short.get(name, (0, 0))
+            if times and self.command == "GET" and not hub.cut.get(name, (0, 0))[1]:
+                hub.short[name] = (size, times - 1)
+                data = data[:size]
             self.send_response(status)
             for key, value in (headers or {}).items():
                 self.send_header(key, value)

@@ -27,9 +27,17 @@ from saragossa.weights.safetensors import SafetensorsIndex
 # Nothing but the requests themselves: the client would look up which program drives it.
 constants.HF_HUB_DISABLE_TELEMETRY = True
 
-# What a model folder needs; subfolders hold the same model in other formats.
-ALLOW = ["*.json", "*.jinja", "*.safetensors", "tokenizer*", "*.model", "*.tiktoken", "*.txt"]
-IGNORE = ["*/*", "consolidated*.safetensors", "adapter_*", "training_args*", "trainer_state.json"]
+# What a model folder needs; other subfolders hold the same model in other formats. A `*` matches a `/`.
+_SUFFIXES = ["*.json", "*.safetensors", "*.model", "*.tiktoken", "*.txt"]
+ALLOW = [*_SUFFIXES, "tokenizer*", "chat_template.jinja", "additional_chat_templates/*.jinja"]
+IGNORE = [
+    *(f"*/{suffix}" for suffix in _SUFFIXES),
+    "tokenizer*/*",
+    "consolidated*.safetensors",
+    "adapter_*",
+    "training_args*",
+    "trainer_state.json",
+]
 
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,254}", re.ASCII)
@@ -107,7 +115,7 @@ def pull(repo: str, *, revision: str | None = None, progress: bool = True) -> Pa
             fetch_weights(repo, info.sha, _weights(info), _storage(repo), progress=progress)
         folder = snapshot_download(
             repo,
-            revision=revision,
+            revision=info.sha or revision,  # the branch may have moved on since the listing
             cache_dir=constants.HF_HUB_CACHE,
             endpoint=constants.ENDPOINT,
             library_name="saragossa",
@@ -115,6 +123,8 @@ def pull(repo: str, *, revision: str | None = None, progress: bool = True) -> Pa
             ignore_patterns=IGNORE,
             tqdm_class=None if progress else _Quiet,
         )
+        if info.sha and not _COMMIT.fullmatch(revision or "main"):
+            _write_ref(_storage(repo) / "refs" / (revision or "main"), info.sha)
     except HubError:
         raise
     except Exception as exc:
@@ -208,6 +218,14 @@ def _commit(storage: Path, revision: str | None) -> str | None:
         return (storage / "refs" / (revision or "main")).read_text(encoding="utf-8").strip()
     except OSError:
         return None
+
+
+def _write_ref(path: Path, commit: str) -> None:
+    """Say in the cache what a branch or tag means, now that all its files are there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.saragossa.tmp")
+    fresh.write_text(commit, encoding="utf-8")
+    fresh.replace(path)
 
 
 def _cached(repo: str, revision: str | None) -> tuple[Path | None, str]:

@@ -130,13 +130,21 @@ def _fetch(blob: Blob, bar: tqdm, stop: threading.Event) -> None:  # type: ignor
         failures = 0
         while part.have < blob.nbytes:
             before = part.have
+            problem: Exception | None = None
             try:
                 _stream(blob, part, bar, stop)
-                break
             except Exception as exc:
-                failures = 1 if part.have > before else failures + 1
-                if failures >= ATTEMPTS or not is_connection(exc):
+                if not is_connection(exc):
                     raise
+                problem = exc
+            if part.have >= blob.nbytes:
+                break
+            failures = 1 if part.have > before else failures + 1
+            if failures >= ATTEMPTS:
+                raise problem or HubError(
+                    f"{blob.name}: the Hub sent {part.have} of {blob.nbytes} bytes",
+                    cure="fetch it again: it goes on where it stopped",
+                )
             time.sleep(min(0.5 * 2**failures, 8))
     if part.have != blob.nbytes or part.digest.hexdigest() != blob.sha256:
         blob.part.unlink()

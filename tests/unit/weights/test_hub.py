@@ -28,14 +28,19 @@ NEEDED = {
     "tokenizer.json": b"{}",
     "tokenizer.model": b"sp",
     "chat_template.jinja": b"{{ messages }}",
+    "additional_chat_templates/tool_use.jinja": b"{{ tools }}",
     "merges.txt": b"a b",
 }
+NAMES = sorted(name.rpartition("/")[2] for name in NEEDED)  # as FakeHub.fetched() lists them
 USELESS = {
     "README.md": b"# hi",
     "consolidated.safetensors": b"x" * 50,
     "pytorch_model.bin": b"x" * 50,
     "onnx/model.safetensors": b"x",
     "original/params.json": b"{}",
+    "original/tokenizer.model": b"x",
+    "tokenizer/merges.bin": b"x",
+    "examples/chat_template.jinja": b"x",
     ".gitattributes": b"",
 }
 
@@ -81,8 +86,9 @@ def error_of(name: str = "org/tiny", revision: str | None = None) -> HubError:
 def test_pull_fetches_what_a_model_needs(hub: FakeHub, cache: Path) -> None:
     folder = resolve("org/tiny", progress=False)
     assert folder == cache / "models--org--tiny" / "snapshots" / COMMIT
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == NEEDED
-    assert hub.fetched() == sorted(NEEDED)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert {path.relative_to(folder).as_posix(): path.read_bytes() for path in files} == NEEDED
+    assert hub.fetched() == NAMES
     assert all(path.startswith(("/api/models/org/tiny", "/org/tiny/resolve/")) for path in hub.paths("GET"))
 
 
@@ -169,6 +175,42 @@ def test_a_killed_download_goes_on_in_the_next_process(
     folder = resolve("org/tiny", progress=False)
     assert (folder / "model.safetensors").read_bytes() == WEIGHTS
     assert ranges(hub) == ["bytes=1200-"]
+
+
+def test_a_short_answer_is_gone_on_from(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that ends an answer early with a Content-Length to match."""
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    hub.short["model.safetensors"] = (700, 2)
+    folder = resolve("org/tiny", progress=False)
+    assert (folder / "model.safetensors").read_bytes() == WEIGHTS
+    assert ranges(hub) == [None, "bytes=700-", "bytes=1400-"]
+
+
+def test_what_arrived_of_short_answers_is_kept(
+    hub: FakeHub, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    hub.cut["model.safetensors"] = (700, 1)
+    hub.short["model.safetensors"] = (0, 99)
+    error = error_of()
+    assert error.message == "model.safetensors: the Hub sent 700 of 2067 bytes"
+    assert "goes on" in (error.cure or "")
+    (part,) = cache.rglob("*.saragossa.incomplete")
+    assert part.read_bytes() == WEIGHTS[:700]
+
+
+def test_one_commit_for_all_files(hub: FakeHub, cache: Path) -> None:
+    """The branch moves on while its files are fetched."""
+    later = "f" * 40
+    hub.commits = [COMMIT, later, later]
+    assert resolve("org/tiny", progress=False).name == COMMIT
+    fetched = [path for path in hub.paths("GET") if "/resolve/" in path]
+    assert len(fetched) == len(NEEDED)
+    assert {path.split("/")[4] for path in fetched} == {COMMIT}
+    assert (cache / "models--org--tiny" / "refs" / "main").read_text() == COMMIT
+    hub.requests.clear()
+    assert resolve("org/tiny", progress=False).name == COMMIT
+    assert hub.requests == []
 
 
 def test_what_arrived_is_checked(hub: FakeHub, cache: Path) -> None:
@@ -360,7 +402,7 @@ def test_token_stays_with_the_hub(hub: FakeHub, monkeypatch: pytest.MonkeyPatch)
         hub.storage = storage.url.replace("127.0.0.1", "localhost")
         folder = resolve("org/tiny", progress=False)
     assert (folder / "model.safetensors").read_bytes() == WEIGHTS
-    assert storage.fetched() == sorted(NEEDED)
+    assert storage.fetched() == NAMES
     assert all("authorization" not in request.headers for request in storage.requests)
     assert all(request.headers.get("authorization") == f"Bearer {TOKEN}" for request in hub.requests)
 
