@@ -1,0 +1,114 @@
+#include "metal/linear.h"
+
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+namespace saragossa::metal {
+namespace {
+
+constexpr Kernel kMatvec{"matvec", "matvec"};
+
+// Of matvec.metal.
+constexpr int64_t kSimdgroups = 2;
+constexpr int64_t kOutputs = 4;
+constexpr int64_t kMostRows = 8;
+
+int64_t address_of(const Tensor& t) { return static_cast<const MetalBuffer&>(*t.buffer).offset() + t.offset; }
+
+void run(MetalEncoder& encoder, const LinearJob& job) { launch_matvec(encoder, job); }
+
+/// Weights of one format in one dispatch; the dispatches do not depend on each other.
+void run_group(MetalEncoder& encoder, const Tensor& x, std::span<const LinearOut> outs) {
+  std::vector<LinearOut> left(outs.begin(), outs.end());
+  while (!left.empty()) {
+    const auto other = std::stable_partition(
+        left.begin(), left.end(), [&](const LinearOut& out) { return same_format(*left[0].weight, *out.weight); });
+    run(encoder, {x, {left.begin(), other}});
+    left.erase(left.begin(), other);
+  }
+}
+
+}  // namespace
+
+bool same_format(const Weight& a, const Weight& b) {
+  if (a.bits != b.bits || a.group != b.group || a.in != b.in) return false;
+  return a.affine() ? a.scales.dtype == b.scales.dtype : a.data.dtype == b.data.dtype;
+}
+
+bool is_ragged(const LinearJob& job) {
+  const bool x_aligned = job.weight().in % 8 == 0 && address_of(job.x) % 16 == 0;
+  bool aligned = x_aligned;
+  for (const LinearOut& out : job.outs) aligned = aligned && address_of(out.weight->data) % 8 == 0;
+  require(aligned || !job.weight().affine(), "metal: x or a quantised weight stands at no multiple of its alignment");
+  return !aligned;
+}
+
+Constants linear_constants(const LinearJob& job, uint32_t rows_of_group) {
+  const Weight& w = job.weight();
+  uint32_t biased = 0;
+  for (size_t j = 0; j < job.outs.size(); ++j)
+    if (job.outs[j].bias) biased |= 1u << j;
+  const auto shift = w.affine() ? static_cast<uint32_t>(std::countr_zero(static_cast<unsigned>(w.group))) : 0u;
+  return {{static_cast<uint32_t>(w.bits), shift, shared_value(w.affine() ? w.scales.dtype : w.data.dtype),
+           rows_of_group, static_cast<uint32_t>(job.outs.size()), biased, job.epilogue},
+          7};
+}
+
+int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile) {
+  LinearParams params{u32(job.rows()), u32(job.weight().in), {}, {}, shared_value(job.activation)};
+  int64_t tiles = 0;
+  for (size_t j = 0; j < job.outs.size(); ++j) {
+    const LinearOut& out = job.outs[j];
+    const int slot = static_cast<int>(j) * SG_LINEAR_SLOTS;
+    launch.buffer(SG_LINEAR_CODES0 + slot, out.weight->data)
+        .buffer(SG_LINEAR_SCALES0 + slot, out.weight->scales)
+        .buffer(SG_LINEAR_BIASES0 + slot, out.weight->biases)
+        .buffer(SG_LINEAR_BIAS0 + slot, out.bias)
+        .buffer(SG_LINEAR_Y0 + slot, out.y);
+    params.out[j] = u32(out.weight->out);
+    params.first_tile[j] = u32(tiles);
+    if (job.epilogue != SG_GATED || j == 0) tiles += (out.weight->out + tile - 1) / tile;
+    u32(job.rows() * out.weight->out);  // kernels index y by 32 bits
+  }
+  launch.buffer(SG_LINEAR_X, job.x).params(SG_LINEAR_PARAMS, params);
+  return tiles;
+}
+
+void launch_matvec(MetalEncoder& encoder, const LinearJob& job) {
+  if (job.rows() == 0) return;
+  const int64_t rows = std::min(kMostRows, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(job.rows()))));
+  Constants constants = linear_constants(job, u32(rows));
+  constants.values[constants.count++] = is_ragged(job) ? 1 : 0;
+  Launch launch(encoder, kMatvec, constants);
+  const int64_t outputs = job.epilogue == SG_GATED ? kOutputs / 2 : kOutputs;
+  const int64_t tiles = bind_linear(launch, job, kSimdgroups * outputs);
+  launch.groups(tiles, (job.rows() + rows - 1) / rows, 1, 32 * kSimdgroups);
+}
+
+void MetalEncoder::do_linear(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) {
+  const LinearOut out{y, &w, bias};
+  run(*this, {x, {&out, 1}});
+}
+
+void MetalEncoder::do_linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) {
+  const LinearOut out{y, &w, bias};
+  run(*this, {x, {&out, 1}, SG_ADD});
+}
+
+void MetalEncoder::do_linear_group(const Tensor& x, std::span<const LinearOut> outs) { run_group(*this, x, outs); }
+
+void MetalEncoder::do_linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up,
+                                   const Tensor& gate_bias, const Tensor& up_bias, Activation act) {
+  if (same_format(gate, up)) {
+    const LinearOut outs[] = {{y, &gate, gate_bias}, {{}, &up, up_bias}};
+    return run(*this, {x, outs, SG_GATED, act});
+  }
+  const Tensor g = scratch(DType::f32, y.shape), u = scratch(DType::f32, y.shape);
+  const LinearOut outs[] = {{g, &gate, gate_bias}, {u, &up, up_bias}};
+  run_group(*this, x, outs);
+  barrier();
+  do_act_mul(y, g, u, act);
+}
+
+}  // namespace saragossa::metal

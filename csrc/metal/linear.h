@@ -1,0 +1,36 @@
+#pragma once
+// Linears on Metal: one dispatch over up to three weights of one format; which kernel makes it.
+
+#include <span>
+
+#include "metal/launch.h"
+#include "params/linear.h"
+
+namespace saragossa::metal {
+
+/// What one dispatch computes.
+struct LinearJob {
+  Tensor x;                         // f32 [T, in]
+  std::span<const LinearOut> outs;  // of one format; gated: gate, then up
+  uint32_t epilogue = SG_STORE;
+  Activation activation = Activation::silu;
+
+  const Weight& weight() const { return *outs[0].weight; }
+  int64_t rows() const { return x.shape[0]; }
+};
+
+/// Whether one dispatch can read both weights.
+bool same_format(const Weight& a, const Weight& b);
+
+/// Elements must be read one by one: alignment or a number of inputs that the vector loads do not take.
+bool is_ragged(const LinearJob& job);
+
+/// Binds what both kernels share. tile: outputs of a threadgroup; returns the threadgroups along x.
+int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile);
+
+/// The function constants 0 to 6.
+Constants linear_constants(const LinearJob& job, uint32_t rows_of_group);
+
+void launch_matvec(MetalEncoder& encoder, const LinearJob& job);
+
+}  // namespace saragossa::metal

@@ -1,0 +1,82 @@
+#pragma once
+// What matvec and matmul share: function constants, the buffers of up to three outputs, the choice between them.
+
+#include "common/activation.h"
+#include "common/quant.h"
+#include "params/linear.h"
+
+constant uint SG_BITS [[function_constant(0)]];         // 4, 6, 8; 0: dense
+constant uint SG_GROUP_SHIFT [[function_constant(1)]];  // log2 of the group size
+constant uint SG_DTYPE [[function_constant(2)]];        // of scales and biases, or of a dense weight
+constant uint SG_ROWS [[function_constant(3)]];         // rows of x that a threadgroup takes
+constant uint SG_OUTS [[function_constant(4)]];         // weights: 1 to 3
+constant uint SG_BIASED [[function_constant(5)]];       // bit j: output j has a bias
+constant uint SG_EPILOGUE [[function_constant(6)]];     // SG_STORE, SG_ADD, SG_GATED
+
+// Which buffers are bound.
+constant bool sg_second = SG_OUTS > 1;
+constant bool sg_third = SG_OUTS > 2;
+constant bool sg_affine0 = SG_BITS != 0;
+constant bool sg_affine1 = SG_OUTS > 1 && SG_BITS != 0;
+constant bool sg_affine2 = SG_OUTS > 2 && SG_BITS != 0;
+constant bool sg_biased0 = (SG_BIASED & 1) != 0;
+constant bool sg_biased1 = (SG_BIASED & 2) != 0;
+constant bool sg_biased2 = (SG_BIASED & 4) != 0;
+constant bool sg_second_y = SG_OUTS > 1 && SG_EPILOGUE != SG_GATED;
+
+/// One output: its weight [out, in], bias [out] and y [T, out].
+struct LinearSide {
+  device const uint* codes;
+  device const uchar* scales;
+  device const uchar* biases;
+  device const float* bias;
+  device float* y;
+  uint out;
+  uint biased;
+};
+
+// The buffers as parameters of a kernel, and its outputs out of them.
+// clang-format off
+#define SG_LINEAR_ARGUMENTS                                                                  \
+  device const uint* codes0 [[buffer(SG_LINEAR_CODES0)]],                                    \
+  device const uchar* scales0 [[buffer(SG_LINEAR_SCALES0), function_constant(sg_affine0)]],  \
+  device const uchar* biases0 [[buffer(SG_LINEAR_BIASES0), function_constant(sg_affine0)]],  \
+  device const float* bias0 [[buffer(SG_LINEAR_BIAS0), function_constant(sg_biased0)]],      \
+  device float* y0 [[buffer(SG_LINEAR_Y0)]],                                                 \
+  device const uint* codes1 [[buffer(SG_LINEAR_CODES1), function_constant(sg_second)]],      \
+  device const uchar* scales1 [[buffer(SG_LINEAR_SCALES1), function_constant(sg_affine1)]],  \
+  device const uchar* biases1 [[buffer(SG_LINEAR_BIASES1), function_constant(sg_affine1)]],  \
+  device const float* bias1 [[buffer(SG_LINEAR_BIAS1), function_constant(sg_biased1)]],      \
+  device float* y1 [[buffer(SG_LINEAR_Y1), function_constant(sg_second_y)]],                 \
+  device const uint* codes2 [[buffer(SG_LINEAR_CODES2), function_constant(sg_third)]],       \
+  device const uchar* scales2 [[buffer(SG_LINEAR_SCALES2), function_constant(sg_affine2)]],  \
+  device const uchar* biases2 [[buffer(SG_LINEAR_BIASES2), function_constant(sg_affine2)]],  \
+  device const float* bias2 [[buffer(SG_LINEAR_BIAS2), function_constant(sg_biased2)]],      \
+  device float* y2 [[buffer(SG_LINEAR_Y2), function_constant(sg_third)]],                    \
+  constant LinearParams& p [[buffer(SG_LINEAR_PARAMS)]]
+
+#define SG_LINEAR_SIDE0 LinearSide{codes0, scales0, biases0, bias0, y0, p.out[0], SG_BIASED & 1}
+#define SG_LINEAR_SIDE1 LinearSide{codes1, scales1, biases1, bias1, y1, p.out[1], SG_BIASED & 2}
+#define SG_LINEAR_SIDE2 LinearSide{codes2, scales2, biases2, bias2, y2, p.out[2], SG_BIASED & 4}
+// clang-format on
+
+/// An output, a row of the weight within it.
+struct LinearRow {
+  device const uint* codes;
+  device const uchar* scales;  // of the row, as the next
+  device const uchar* biases;
+};
+
+/// Row o of a weight with `in` inputs.
+inline LinearRow sg_linear_row(LinearSide side, uint o, uint in) {
+  LinearRow row;
+  if (SG_BITS == 0) {
+    row.codes = (device const uint*)((device const uchar*)side.codes + ulong(o) * in * (SG_DTYPE == SG_F32 ? 4 : 2));
+    return row;
+  }
+  row.codes = side.codes + ulong(o) * (in / 32 * SG_BITS);
+  const ulong offset = ulong(o) * (in >> SG_GROUP_SHIFT) * (SG_DTYPE == SG_F32 ? 4 : 2);
+  row.scales = side.scales + offset;
+  row.biases = side.biases + offset;
+  return row;
+}
