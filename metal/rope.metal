@@ -77,7 +77,7 @@ inline void norm_rope(device float* x, device const float* w, bool has_norm, dev
     scale = rsqrt(simd_sum(sum) / float(SG_HEAD_DIM) + p.eps);
   }
   for (uint i = at.lane; i < SG_HALF; i += 32) {
-    float2 pair(x[i], x[i + SG_HALF]);
+    float2 pair = float2(x[i], x[i + SG_HALF]);
     if (has_norm) pair = pair * scale * float2(w[i], w[i + SG_HALF]);
     pair = rotated(pair.x, pair.y, at.position, inv_freq[i], p.factor);
     x[i] = pair.x;

@@ -17,10 +17,6 @@ void MetalEncoder::do_linear_gated(const Tensor&, const Tensor&, const Weight&, 
   pending("linear_gated");
 }
 
-void MetalEncoder::do_attention(const Tensor&, const Tensor&, const KvLayer&, const Batch&, const AttentionParams&) {
-  pending("attention");
-}
-
 void MetalEncoder::do_sample(const SampleArgs&) { pending("sample"); }
 
 }  // namespace saragossa::metal

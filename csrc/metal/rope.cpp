@@ -56,8 +56,8 @@ void MetalEncoder::do_qk_rope_append(const Tensor& q, const Tensor& k, const Ten
       .buffer(SG_APPEND_SEQUENCE, batch.sequence)
       .buffer(SG_APPEND_BLOCK_TABLE, batch.block_table)
       .buffer(SG_APPEND_INV_FREQ, rope.inv_freq)
-      .buffer(SG_APPEND_Q_NORM, norm.q)
-      .buffer(SG_APPEND_K_NORM, norm.k)
+      .buffer(SG_APPEND_Q_NORM, norm.q ? norm.q : rope.inv_freq)  // not read where there is no norm
+      .buffer(SG_APPEND_K_NORM, norm.k ? norm.k : rope.inv_freq)
       .params(SG_APPEND_PARAMS,
               AppendParams{kv_params(kv, batch), u32(rows), u32(heads), rope.attention_factor, norm.eps})
       .groups((head_rows + kSimdgroups - 1) / kSimdgroups, 1, 1, 32 * kSimdgroups);

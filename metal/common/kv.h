@@ -30,3 +30,33 @@ inline void sg_kv_store(device uchar* cache, uint dtype, ulong i, float x) {
   else
     ((device float*)cache)[i] = x;
 }
+
+/// Elements [i, i + 8), [i, i + 4) or [i] of a cache of `dtype`, with the widest loads that i's multiples allow.
+inline void sg_kv_load(thread float (&x)[8], device const uchar* cache, uint dtype, ulong i) {
+  if (dtype == SG_BF16) {
+    const uint4 raw = *(device const uint4*)(cache + 2 * i);
+    for (uint j = 0; j < 4; ++j) {
+      x[2 * j] = as_type<float>(raw[j] << 16);
+      x[2 * j + 1] = as_type<float>(raw[j] & 0xffff0000u);
+    }
+  } else {
+    const float4 a = *(device const float4*)(cache + 4 * i), b = *(device const float4*)(cache + 4 * i + 16);
+    for (uint j = 0; j < 4; ++j) x[j] = a[j], x[j + 4] = b[j];
+  }
+}
+inline void sg_kv_load(thread float (&x)[4], device const uchar* cache, uint dtype, ulong i) {
+  if (dtype == SG_BF16) {
+    const uint2 raw = *(device const uint2*)(cache + 2 * i);
+    for (uint j = 0; j < 2; ++j) {
+      x[2 * j] = as_type<float>(raw[j] << 16);
+      x[2 * j + 1] = as_type<float>(raw[j] & 0xffff0000u);
+    }
+  } else {
+    const float4 a = *(device const float4*)(cache + 4 * i);
+    for (uint j = 0; j < 4; ++j) x[j] = a[j];
+  }
+}
+inline void sg_kv_load(thread float (&x)[1], device const uchar* cache, uint dtype, ulong i) {
+  x[0] =
+      dtype == SG_BF16 ? as_type<float>(uint(((device const ushort*)cache)[i]) << 16) : ((device const float*)cache)[i];
+}

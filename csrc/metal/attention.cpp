@@ -1,0 +1,105 @@
+#include "params/attention.h"
+
+#include <algorithm>
+
+#include "metal/kv_launch.h"
+
+namespace saragossa::metal {
+namespace {
+
+constexpr Kernel kDecode{"attention_decode", "attention_decode"};
+constexpr Kernel kMerge{"attention_decode", "attention_merge"};
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// Most keys that a row of the batch can see.
+int64_t most_keys(const KvLayer& kv, const Batch& batch, int64_t window) {
+  int64_t keys = batch.block_table.shape[1] * kv.block_tokens();
+  if (batch.max_keys > 0) keys = std::min(keys, batch.max_keys);
+  if (window > 0) keys = std::min(keys, window);
+  return std::max<int64_t>(keys, 1);
+}
+
+/// How decode attention is cut: splits over the keys, passes over the query heads of a kv head.
+struct DecodePlan {
+  int64_t heads, head_dim, kv_heads, rows;
+  int64_t split, splits;
+  int64_t passes, pass_heads;
+  int64_t padded_heads;  // of a pass, as the kernel is made for
+
+  DecodePlan(const Tensor& q, const KvLayer& kv, int64_t keys, const Tuning& tuning)
+      : heads(q.shape[1]), head_dim(q.shape[2]), kv_heads(kv.k.shape[1]), rows(q.shape[0]) {
+    split = std::min<int64_t>(tuning.attention_split, SG_MAX_SPLIT);
+    splits = ceil_div(keys, split);
+    passes = ceil_div(heads / kv_heads, SG_DECODE_HEADS);
+    pass_heads = ceil_div(heads / kv_heads, passes);
+    const bool wide = head_dim % 8 == 0;
+    padded_heads = !wide || pass_heads > 4 ? 8 : pass_heads > 2 ? 4 : pass_heads;
+  }
+  bool one() const { return splits == 1; }
+};
+
+/// Threadgroup memory of a pass, in floats: queries, scores, statistics; then the sums of simdgroups, or in their
+/// place.
+struct DecodeMemory {
+  int64_t sums = 0;   // where they begin
+  int64_t round = 1;  // heads of a round
+  int64_t floats = 0;
+
+  explicit DecodeMemory(const DecodePlan& plan) {
+    constexpr int64_t kMost = (32 * 1024 - 4 * SG_MAX_SPLIT) / 4;
+    const int64_t piece = plan.head_dim % 8 == 0 ? 8 : plan.head_dim % 4 == 0 ? 4 : 1;
+    const int64_t scores = plan.padded_heads * (plan.head_dim + plan.split);
+    const int64_t one = SG_DECODE_SIMDGROUPS * std::min<int64_t>(plan.head_dim, 32 * piece);
+    // Statistics stand behind the scores. Sums may overwrite scores where no further part of the channels needs them.
+    const int64_t stats = 2 * plan.padded_heads;
+    if (plan.head_dim <= 32 * piece && scores >= one) {
+      round = std::min(plan.pass_heads, scores / one);
+      floats = scores + stats;
+    } else {
+      sums = scores + stats;
+      floats = sums + one;
+    }
+    require(floats <= kMost, "attention: heads of ", plan.head_dim, " channels need ", floats * 4,
+            " bytes of threadgroup memory, a GPU has ", kMost * 4);
+  }
+};
+
+}  // namespace
+
+void MetalEncoder::do_attention(const Tensor& y, const Tensor& q, const KvLayer& kv, const Batch& batch,
+                                const AttentionParams& params) {
+  const DecodePlan plan(q, kv, most_keys(kv, batch, params.window), context().tuning);
+  const DecodeMemory memory(plan);
+  const DecodeParams p{kv_params(kv, batch), u32(plan.heads),    u32(plan.passes), u32(plan.splits), u32(memory.round),
+                       u32(memory.sums),     u32(params.window), params.scale,     params.softcap};
+  const Constants constants{{u32(plan.head_dim), u32(plan.pass_heads), shared_value(kv.k.dtype), u32(kv.block_tokens()),
+                             u32(plan.split), plan.one() ? 1u : 0u},
+                            6};
+  const Tensor sums = plan.one() ? y : scratch(DType::f32, {plan.rows, plan.heads, plan.splits, plan.head_dim});
+  const Tensor stats = plan.one() ? y : scratch(DType::f32, {plan.rows, plan.heads, plan.splits, 2});
+  Launch(*this, kDecode, constants)
+      .buffer(SG_ATTENTION_Y, sums)
+      .buffer(SG_ATTENTION_Q, q)
+      .buffer(SG_ATTENTION_K, kv.k)
+      .buffer(SG_ATTENTION_V, kv.v)
+      .buffer(SG_ATTENTION_POSITIONS, batch.positions)
+      .buffer(SG_ATTENTION_SEQUENCE, batch.sequence)
+      .buffer(SG_ATTENTION_BLOCK_TABLE, batch.block_table)
+      .buffer(SG_ATTENTION_STATS, stats)
+      .params(SG_ATTENTION_PARAMS, p)
+      .threadgroup_memory(SG_ATTENTION_SHARED, 4 * memory.floats)
+      .groups(std::min(plan.splits, context().tuning.attention_splits), plan.kv_heads * plan.passes, plan.rows,
+              32 * SG_DECODE_SIMDGROUPS);
+  if (plan.one()) return;
+  barrier();
+  Launch(*this, kMerge, constants)
+      .buffer(SG_MERGE_Y, y)
+      .buffer(SG_MERGE_SUMS, sums)
+      .buffer(SG_MERGE_STATS, stats)
+      .buffer(SG_MERGE_POSITIONS, batch.positions)
+      .params(SG_MERGE_PARAMS, p)
+      .groups(plan.heads, plan.rows, 1, ceil_div(plan.head_dim, 32) * 32);
+}
+
+}  // namespace saragossa::metal
