@@ -96,6 +96,10 @@ class Device {
   virtual std::unique_ptr<CommandEncoder> begin() = 0;
 
   virtual DeviceMemory memory() const { return {}; }
+  /// Whether untouched pages of a buffer cost nothing. A GPU wires a whole buffer when it first uses it.
+  virtual bool lazy_memory() const { return true; }
+  /// Until everything that was submitted is done.
+  virtual void wait_idle() {}
 
   Tensor tensor(DType dtype, Shape shape, bool sparse = false);
 

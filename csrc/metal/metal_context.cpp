@@ -12,6 +12,13 @@ Context::Context(NS::SharedPtr<MTL::Device> on, const Switches& s)
       memory(device.get(), queue.get(), gpu.residency_sets, gpu.max_buffer),
       kernels(device.get(), gpu, switches.kernel_cache) {}
 
+void Context::wait_idle() {
+  const Pool pool;
+  MTL::CommandBuffer* last = queue->commandBuffer();  // the queue goes in order
+  last->commit();
+  last->waitUntilCompleted();
+}
+
 std::unique_ptr<Arena> Context::take_arena() {
   const std::lock_guard lock(mutex_);
   if (arenas_.empty()) return std::make_unique<Arena>(memory, switches.poison_scratch);

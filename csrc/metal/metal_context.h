@@ -29,6 +29,9 @@ struct Context {
   Memory memory;
   Kernels kernels;
 
+  /// Until what the queue was given so far is done.
+  void wait_idle();
+
   std::unique_ptr<Arena> take_arena();
   void give_arena(std::unique_ptr<Arena> arena);
 

@@ -21,6 +21,8 @@ class MetalDevice final : public Device {
     return context_->memory.map(file, offset, bytes);
   }
   std::unique_ptr<CommandEncoder> begin() override { return std::make_unique<MetalEncoder>(*this, context_); }
+  bool lazy_memory() const override { return false; }
+  void wait_idle() override { context_->wait_idle(); }
   DeviceMemory memory() const override {
     return {phys_footprint(), static_cast<int64_t>(context_->device->currentAllocatedSize()),
             context_->gpu.working_set};

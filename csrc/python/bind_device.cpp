@@ -51,11 +51,11 @@ void bind_device(py::module_& m) {
       .def_property_readonly("name", &Device::name)
       .def_property_readonly("description", &Device::description)
       .def("memory", [](const Device& d) {
-        const DeviceMemory m = d.memory();
+        const DeviceMemory memory = d.memory();
         py::dict out;
-        out["footprint"] = m.footprint;
-        out["allocated"] = m.allocated;
-        out["recommended"] = m.recommended;
+        out["footprint"] = memory.footprint;
+        out["allocated"] = memory.allocated;
+        out["recommended"] = memory.recommended;
         return out;
       });
   m.def("metal_available", &metal_available);

@@ -1,25 +1,58 @@
 #include "state/kv_cache.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 namespace saragossa {
+namespace {
+
+constexpr int64_t kFirstTokens = 2048;  // of a cache that grows
+
+}  // namespace
 
 KvCache::KvCache(Device& device, const std::vector<KvLayerSpec>& layers, int64_t blocks, int64_t block_tokens,
                  DType dtype)
-    : references_(static_cast<size_t>(blocks), 0), block_tokens_(block_tokens) {
+    : device_(device), dtype_(dtype), limit_(blocks), block_tokens_(block_tokens) {
+  const int64_t first =
+      device.lazy_memory() ? blocks : std::min(blocks, std::max<int64_t>(1, kFirstTokens / block_tokens));
   for (const KvLayerSpec& spec : layers) {
-    const Shape shape{blocks, spec.kv_heads, block_tokens, spec.head_dim};
+    const Shape shape{first, spec.kv_heads, block_tokens, spec.head_dim};
     layers_.push_back(KvLayer{device.tensor(dtype, shape, true), device.tensor(dtype, shape, true)});
     bytes_per_token_ += 2 * spec.kv_heads * spec.head_dim * size_of(dtype);
   }
-  // Lowest block first: touched pages stay together.
-  for (int64_t b = blocks - 1; b >= 0; --b) free_.push_back(static_cast<int32_t>(b));
+  references_.assign(static_cast<size_t>(first), 0);
+  add_free(0);
+}
+
+/// Lowest block first: touched pages stay together.
+void KvCache::add_free(int64_t from) {
+  for (auto b = static_cast<int64_t>(references_.size()) - 1; b >= from; --b) free_.push_back(static_cast<int32_t>(b));
 }
 
 int64_t KvCache::free_blocks() const {
   const std::lock_guard lock(mutex_);
-  return static_cast<int64_t>(free_.size());
+  return static_cast<int64_t>(free_.size()) + limit_ - static_cast<int64_t>(references_.size());
+}
+
+int64_t KvCache::allocated_blocks() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(references_.size());
+}
+
+void KvCache::grow() {
+  const auto from = static_cast<int64_t>(references_.size());
+  const int64_t to = std::min(limit_, 2 * from);
+  device_.wait_idle();  // steps that run write to the old tensors
+  for (KvLayer& layer : layers_) {
+    for (Tensor* t : {&layer.k, &layer.v}) {
+      const Tensor larger = device_.tensor(dtype_, {to, t->shape[1], t->shape[2], t->shape[3]}, true);
+      std::memcpy(raw_data<uint8_t>(larger), raw_data<uint8_t>(*t), static_cast<size_t>(t->nbytes()));
+      *t = larger;
+    }
+  }
+  references_.resize(static_cast<size_t>(to), 0);
+  add_free(from);
 }
 
 void KvCache::share(int32_t block) {
@@ -34,6 +67,7 @@ bool KvCache::shared(int32_t block) const {
 
 int32_t KvCache::take() {
   const std::lock_guard lock(mutex_);
+  if (free_.empty() && static_cast<int64_t>(references_.size()) < limit_) grow();
   if (free_.empty())
     fail(ErrorKind::context, "the KV cache is full: all ", blocks(), " blocks of ", block_tokens_,
          " tokens are in use");
@@ -52,10 +86,11 @@ void KvCache::release(int32_t block) {
 
 int32_t KvCache::copy(int32_t block) {
   const int32_t fresh = take();
+  device_.wait_idle();
   for (const KvLayer& layer : layers_) {
     for (const Tensor* t : {&layer.k, &layer.v}) {
       const int64_t bytes = t->nbytes() / t->shape[0];
-      uint8_t* base = host_data<uint8_t>(*t);
+      auto* base = raw_data<uint8_t>(*t);
       std::memcpy(base + fresh * bytes, base + block * bytes, static_cast<size_t>(bytes));
     }
   }
