@@ -7,8 +7,8 @@ namespace {
 
 const char* class_of(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::usage:
-    case ErrorKind::context: return "UsageError";
+    case ErrorKind::usage: return "UsageError";
+    case ErrorKind::context: return "ContextLengthError";
     case ErrorKind::parameter: return "ParameterError";
     case ErrorKind::weights: return "WeightsError";
     case ErrorKind::device:
@@ -26,13 +26,16 @@ void bind_errors(py::module_&) {
     } catch (const Error& e) {
       const py::object cls = py::module_::import("saragossa.errors").attr(class_of(e.kind()));
       const std::string text = e.kind() == ErrorKind::internal ? std::string("internal error: ") + e.what() : e.what();
+      py::object error;
       if (e.kind() == ErrorKind::parameter) {
         // "name: what is wrong": the class wants the name apart.
-        const py::object error = cls(text.substr(0, text.find_first_of(": ")), text);
-        PyErr_SetObject(cls.ptr(), error.ptr());
+        error = cls(text.substr(0, text.find_first_of(": ")), text);
+      } else if (e.kind() == ErrorKind::context) {
+        error = cls(py::arg("message") = text);
       } else {
-        PyErr_SetString(cls.ptr(), text.c_str());
+        error = cls(text);
       }
+      PyErr_SetObject(cls.ptr(), error.ptr());
     }
   });
 }

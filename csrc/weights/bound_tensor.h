@@ -35,7 +35,6 @@ class WeightLoader {
  public:
   WeightLoader(Device& device, std::vector<BoundTensor> tensors);
 
-  bool has(const std::string& role) const { return tensors_.contains(role); }
   /// Error(weights) that names the role when it is missing or has another shape.
   Weight matrix(const std::string& role, int64_t out, int64_t in);
   Tensor vector(const std::string& role, int64_t n);

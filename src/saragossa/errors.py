@@ -29,13 +29,18 @@ class ParameterError(UsageError):
 
 
 class ContextLengthError(UsageError):
-    """The prompt does not fit the context (OpenAI: context_length_exceeded)."""
+    """The prompt does not fit the context (OpenAI: context_length_exceeded).
 
-    def __init__(self, prompt_tokens: int, context: int) -> None:
+    prompt_tokens, context: None where the core noticed, whose `message` says it in words.
+    """
+
+    def __init__(
+        self, prompt_tokens: int | None = None, context: int | None = None, *, message: str | None = None
+    ) -> None:
         self.prompt_tokens = prompt_tokens
         self.context = context
         super().__init__(
-            f"the prompt has {prompt_tokens} tokens, the context holds {context}",
+            message or f"the prompt has {prompt_tokens} tokens, the context holds {context}",
             cure="shorten the prompt or raise the context",
         )
 

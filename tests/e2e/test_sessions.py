@@ -128,6 +128,18 @@ def test_context_is_a_bound(llm: saragossa.LLM) -> None:
         saragossa.LLM(GOLDEN / "qwen3-q4g64", device="cpu", context=0)
 
 
+def test_the_cores_own_bound_is_the_same_error(llm: saragossa.LLM) -> None:
+    """Whoever drives the core's session, with several rows or past what Python counts."""
+    core = _core.Session(llm.loaded.model, 1, 10)
+    with pytest.raises(ContextLengthError, match="11 tokens do not fit the context of 10") as error:
+        core.prefill(0, PROMPT[:11], False)
+    assert (error.value.prompt_tokens, error.value.context) == (None, None)
+    assert error.value.cure
+    core.prefill(0, PROMPT[:10], True)
+    with pytest.raises(ContextLengthError):
+        core.step([0])
+
+
 @pytest.mark.parametrize("bad", [-1, 277, 2**31 - 1])
 def test_token_id_out_of_range_is_named(llm: saragossa.LLM, bad: int) -> None:
     with pytest.raises(UsageError, match=rf"token id {bad}.*277"):
