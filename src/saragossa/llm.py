@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, Any]
+_TEMPLATE_SWITCHES = ("add_generation_prompt", "continue_final_message")  # of the renderer, no variables
 
 
 class LLM:
@@ -57,7 +58,7 @@ class LLM:
         )
         start = time.perf_counter()
         loaded = loading.load(self.model_dir, device=device, threads=threads, exact=exact, context=context)
-        self.tokenizer = Tokenizer.from_dir(self.model_dir)
+        self.tokenizer = Tokenizer.from_dir(self.model_dir, vocab=loaded.spec.decoder.vocab)
         _core.trim_heap()
         self.load_seconds = time.perf_counter() - start
         self.defaults = GenerationDefaults.from_dir(self.model_dir)
@@ -106,11 +107,13 @@ class LLM:
 
     def tokenize(self, text: str, *, add_special: bool = True) -> list[int]:
         """Token ids of a text; add_special: with the tokens that the checkpoint puts around a prompt."""
+        if not isinstance(text, str):
+            raise UsageError(f"a text is a string, not {type(text).__name__}")
         return self.tokenizer.encode(text, add_special=add_special)
 
     def detokenize(self, ids: Sequence[int]) -> str:
         """The text of token ids, special tokens included."""
-        return self.tokenizer.decode(ids)
+        return self.tokenizer.decode(token_ids(ids, self.spec.decoder.vocab))
 
     def chat_ids(
         self,
@@ -121,14 +124,11 @@ class LLM:
         **template_arguments: Any,
     ) -> list[int]:
         """The prompt's token ids of a dialogue, through the chat template."""
-        return self.template.encode(
-            self.tokenizer, messages, tools=tools, enable_thinking=enable_thinking, **template_arguments
-        )
+        return self._chat_ids(messages, tools, enable_thinking, template_arguments)
 
     def chat_options(self, options: GenerationOptions | None = None, **overrides: Any) -> GenerationOptions:
         """The options given, or the checkpoint's own sampling defaults (generation_config.json)."""
-        base = options if options is not None else GenerationOptions.from_defaults(self.defaults)
-        return base.with_overrides(overrides)
+        return _chosen(options, overrides, GenerationOptions.from_defaults(self.defaults))
 
     # --- generation -----------------------------------------------------------------------------
 
@@ -154,8 +154,7 @@ class LLM:
         continues: the text goes on from the prompt's; false where it begins anew, as a chat's answer does
         (it decides about a leading space of some tokenizers).
         """
-        chosen = (options or GenerationOptions()).with_overrides(overrides)
-        chosen.validate()
+        chosen = _chosen(options, overrides)
         ids = self._ids(prompt)
         on = self.session() if session is None else session
         return stream_tokens(
@@ -192,8 +191,7 @@ class LLM:
 
         Only what the options say applies: the default is greedy. See GenerationOptions.
         """
-        chosen = (options or GenerationOptions()).with_overrides(overrides)
-        chosen.validate()
+        chosen = _chosen(options, overrides)
         if _is_prompt(prompts):
             return self._complete(self._ids(prompts), chosen, continues)
         ids = [self._ids(prompt) for prompt in prompts]
@@ -234,20 +232,51 @@ class LLM:
         """The assistant's next message. Without options the checkpoint's sampling defaults apply.
 
         messages: as in the OpenAI API, [{"role": "user", "content": "..."}].
+        template_arguments: variables of the chat template, and continue_final_message.
         """
         chosen = self.chat_options(options, **overrides)
-        chosen.validate()
-        ids = self.chat_ids(
-            messages, tools=tools, enable_thinking=enable_thinking, **(template_arguments or {})
-        )
-        continues = bool((template_arguments or {}).get("continue_final_message"))
+        given: Mapping[str, Any] = {} if template_arguments is None else template_arguments
+        ids = self._chat_ids(messages, tools, enable_thinking, given)
+        continues = bool(given.get("continue_final_message"))
         if stream:
             return self.stream(ids, chosen, continues=continues)
         return self._complete(ids, chosen, continues)
 
     # --- inside ---------------------------------------------------------------------------------
 
+    def _chat_ids(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        enable_thinking: bool | None,
+        arguments: Mapping[str, Any],
+    ) -> list[int]:
+        """`arguments`: the renderer's switches and the template's own variables."""
+        if not isinstance(arguments, Mapping):
+            raise UsageError(
+                f"template_arguments is a {type(arguments).__name__}, a mapping of names is expected"
+            )
+        for name in arguments:
+            if not isinstance(name, str):
+                raise UsageError(f"template_arguments has the key {name!r}, a name is expected")
+        switches = {name: arguments[name] for name in _TEMPLATE_SWITCHES if name in arguments}
+        flags = switches if enable_thinking is None else {**switches, "enable_thinking": enable_thinking}
+        for name, value in flags.items():
+            if not isinstance(value, bool):
+                raise UsageError(f"{name} is {value!r}, True or False is expected")
+        variables = {name: value for name, value in arguments.items() if name not in switches}
+        return self.template.encode(
+            self.tokenizer,
+            messages,
+            tools=tools,
+            enable_thinking=enable_thinking,
+            variables=variables,
+            **switches,
+        )
+
     def _ids(self, prompt: Prompt) -> list[int]:
+        if not isinstance(prompt, Sequence):
+            raise UsageError(f"a prompt is a string or token ids, not {type(prompt).__name__}")
         if isinstance(prompt, str):
             return self.tokenize(prompt)
         return token_ids(prompt, self.spec.decoder.vocab)
@@ -286,10 +315,28 @@ class LLM:
         )
 
 
-def token_ids(values: Sequence[int], vocab: int) -> list[int]:
+def _chosen(
+    options: GenerationOptions | None,
+    overrides: Mapping[str, Any],
+    default: GenerationOptions | None = None,
+) -> GenerationOptions:
+    """The options given, or the default, with the overrides; checked. Raises UsageError."""
+    if options is None:
+        options = default or GenerationOptions()
+    if not isinstance(options, GenerationOptions):
+        raise UsageError(
+            f"options are GenerationOptions, not {type(options).__name__}",
+            cure="or give the fields as keyword arguments",
+        )
+    chosen = options.with_overrides(overrides)
+    chosen.validate()
+    return chosen
+
+
+def token_ids(values: object, vocab: int) -> list[int]:
     """Token ids as plain integers. Raises UsageError that names the first that is none or out of range."""
-    if not isinstance(values, Sequence):
-        raise UsageError(f"a prompt is a string or token ids, not {type(values).__name__}")
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes | bytearray):
+        raise UsageError(f"token ids are a sequence of whole numbers, not {type(values).__name__}")
     ids: list[int] = []
     for value in values:
         if isinstance(value, bool) or not isinstance(value, Integral):

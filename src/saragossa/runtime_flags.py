@@ -196,8 +196,20 @@ def switches(environ: Mapping[str, str] | None = None, /, **overrides: Value | N
     values = {flag.field: read(flag, environ) for flag in FLAGS}
     for name, value in overrides.items():
         if value is not None:
-            values[name] = _parse(_BY_FIELD[name], name, text_of(value))
+            values[name] = _override(_BY_FIELD[name], value)
     return values
+
+
+def _override(flag: Flag, value: Value) -> Value:
+    """What code or the command line gives: of the switch's own type, within its bounds."""
+    right = type(value) is type(flag.default)
+    try:
+        return flag.parse(text_of(value) if right else f"{value!r}?")  # the parser says what is accepted
+    except BadValue as error:
+        raise UsageError(
+            f"{flag.field}: found {value!r}, accepted is {error}",
+            cure=f"leave it out for the default, or for {flag.name}",
+        ) from None
 
 
 def suspects(environ: Mapping[str, str] | None = None) -> list[str]:

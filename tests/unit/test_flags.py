@@ -92,7 +92,7 @@ def test_bad_values_name_variable_found_accepted(name: str, text: str, accepted:
 
 
 def test_bad_override_names_the_field() -> None:
-    with pytest.raises(UsageError, match="threads: found '-4'"):
+    with pytest.raises(UsageError, match="threads: found -4, accepted is a whole number"):
         switches({}, threads=-4)
     with pytest.raises(TypeError, match="no 'thread'"):
         switches({}, thread=1)

@@ -35,7 +35,11 @@ def open_device(
 
     exact: float32 activations and a float32 cache.
     """
+    if exact not in (None, True, False):
+        raise ParameterError("exact", f"exact: found {exact!r}, accepted is True or False")
     overrides = {"activations": "f32", "kv_dtype": "f32"} if exact else {}
+    if not isinstance(name, str):
+        raise ParameterError("device", f"device: found {name!r}, accepted is auto, cpu or metal")
     values = runtime_flags.switches(threads=threads, **overrides)
     device = _core.Device(
         name,
@@ -72,7 +76,7 @@ def load(
     on, values = open_device(device, threads=threads, exact=exact)
     spec = load_spec(folder)
     limit = spec.decoder.max_context
-    if context is not None and (isinstance(context, bool) or not 1 <= context <= limit):
+    if context is not None and not (type(context) is int and 1 <= context <= limit):
         raise ParameterError(
             "context", f"context: found {context!r}, accepted is 1 to {limit}, the model's own"
         )

@@ -17,7 +17,9 @@ from saragossa.models.spec import Activation
 
 Size = Annotated[int, Field(gt=0, lt=1 << 31)]
 Count = Annotated[int, Field(gt=0, le=4096)]  # layers, heads
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# What float32 holds with room for the arithmetic of a forward.
+SMALLEST, LARGEST = 1e-30, 1e30
+Positive = Annotated[float, Field(ge=SMALLEST, le=LARGEST, allow_inf_nan=False)]
 
 # Training, generation and bookkeeping: no effect on the logits of one forward.
 IGNORED: frozenset[str] = frozenset({

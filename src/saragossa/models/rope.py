@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from saragossa.errors import ConfigError
-from saragossa.models.config_base import DecoderConfig
+from saragossa.models.config_base import LARGEST, SMALLEST, DecoderConfig
 from saragossa.models.spec import RopeSpec
 
 Parameters = Mapping[str, Any]
@@ -79,7 +79,7 @@ def rope_spec(parameters: Parameters, *, head_dim: int, max_position: int) -> Ro
     for key in params:
         if key not in _COMMON | _KEYS[kind]:
             raise ConfigError(f"rope parameter {key} is not known for rope_type {kind!r}")
-    theta = _number(params, "rope_theta", 10_000.0)
+    theta = _number(params, "rope_theta", 10_000.0, low=1.0)
     share = _number(params, "partial_rotary_factor", 1.0)
     dims = int(head_dim * share)
     if share > 1 or dims <= 0 or dims % 2:
@@ -97,13 +97,15 @@ def _float32(value: float) -> float:
     return result
 
 
-def _number(params: Parameters, key: str, default: float | None = None, *, least: float = 0.0) -> float:
-    """A finite number above `least`."""
+def _number(params: Parameters, key: str, default: float | None = None, *, low: float = SMALLEST) -> float:
+    """A number from `low` to what float32 holds."""
     value = params.get(key, default)
     if value is None:
         raise ConfigError(f"rope parameter {key} is missing for rope_type {params.get('rope_type')!r}")
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least < value < math.inf:
-        raise ConfigError(f"rope parameter {key} is {value!r:.50}; a number above {least:g} is wanted")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= LARGEST:
+        raise ConfigError(
+            f"rope parameter {key} is {value!r:.50}; a number from {low:g} to {LARGEST:g} is wanted"
+        )
     return float(value)
 
 

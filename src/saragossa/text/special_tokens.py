@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from saragossa.errors import TokenizerError
+from saragossa.errors import ConfigError, TokenizerError
 from saragossa.files import read_optional_object
 
 CONFIG_FILE = "tokenizer_config.json"
@@ -41,7 +41,7 @@ def read_special_tokens(path: Path) -> dict[str, str]:
     return found
 
 
-def read_end_ids(config: Mapping[str, object], *, source: str) -> frozenset[int]:
+def read_end_ids(config: Mapping[str, object], *, source: str, vocab: int | None = None) -> frozenset[int]:
     """`eos_token_id` of a parsed config.json or generation_config.json: an id, a list of ids, or absent."""
     value = config.get("eos_token_id")
     ids = value if isinstance(value, list) else [] if value is None else [value]
@@ -51,5 +51,10 @@ def read_end_ids(config: Mapping[str, object], *, source: str) -> frozenset[int]
         if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
             raise TokenizerError(
                 f"{source}: eos_token_id is {value!r}, a token id or a list of them is expected"
+            )
+        if vocab is not None and token_id >= vocab:
+            raise ConfigError(
+                f"{source}: eos_token_id {token_id!r:.30} is out of range; the vocabulary has {vocab}",
+                cure="a model without its end token never stops: correct the file",
             )
     return frozenset(ids)

@@ -52,8 +52,11 @@ class Tokenizer:
         self.eos_ids = frozenset(end_ids) | ({self.eos_id} if self.eos_id is not None else frozenset())
 
     @classmethod
-    def from_dir(cls, path: str | Path) -> Tokenizer:
-        """Load tokenizer.json and its optional companions; a TokenizerError names the file and the cure."""
+    def from_dir(cls, path: str | Path, *, vocab: int | None = None) -> Tokenizer:
+        """Load tokenizer.json and its optional companions; a TokenizerError names the file and the cure.
+
+        vocab: rows of the model's embedding; an end token beyond them is a ConfigError.
+        """
         folder = Path(path)
         backend = _load_backend(folder)
         file = folder / CONFIG_FILE
@@ -62,9 +65,9 @@ class Tokenizer:
         end_ids: frozenset[int] = frozenset()
         for name in ("config.json", "generation_config.json"):
             model_config = read_optional_object(folder / name, error=TokenizerError)
-            end_ids |= read_end_ids(model_config, source=str(folder / name))
+            end_ids |= read_end_ids(model_config, source=str(folder / name), vocab=vocab)
             if isinstance(text_config := model_config.get("text_config"), dict):
-                end_ids |= read_end_ids(text_config, source=f"{folder / name}: text_config")
+                end_ids |= read_end_ids(text_config, source=f"{folder / name}: text_config", vocab=vocab)
         return cls(
             backend,
             special_tokens=read_special_tokens(folder),
