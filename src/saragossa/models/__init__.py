@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _SHARED = frozenset({"config_base", "decoder", "rope", "spec"})  # modules that are no architecture
 MAX_CONFIG = 8 << 20
+ADAPTER = "a LoRA adapter without its model; adapters are not supported"
+ADAPTER_CURE = "merge it into its base model first (peft: merge_and_unload, mlx_lm.fuse) and use the result"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ def read_architecture(folder: Path) -> Architecture:
 def read_config_json(folder: Path) -> dict[str, Any]:
     """config.json, or an error that says what the path is instead of a model folder."""
     config = folder / "config.json"
+    if is_adapter(path.name for path in folder.glob("*")):
+        raise ModelError(f"{folder}: {ADAPTER}", cure=ADAPTER_CURE)
     if config.is_file():
         return read_object(config, limit=MAX_CONFIG, error=ConfigError)
     if folder.is_file():
@@ -81,6 +85,13 @@ def read_config_json(folder: Path) -> dict[str, Any]:
             f"{folder}: no config.json, but a GGUF file", cure=f"import it: `saragossa convert {gguf} OUT`"
         )
     raise ModelError(f"{folder}: no config.json, so it is no model folder")
+
+
+def is_adapter(names: Iterable[str]) -> bool:
+    """Whether files of these names are a LoRA adapter, with no model's weights beside it."""
+    found = set(names)
+    weights = [name for name in found if name.endswith(".safetensors") and "adapter" not in name]
+    return "adapter_config.json" in found and not weights
 
 
 def _is_gguf(path: Path) -> bool:

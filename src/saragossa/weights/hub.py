@@ -35,6 +35,7 @@ IGNORE = [
     "tokenizer*/*",
     "consolidated*.safetensors",
     "adapter_*",
+    "*adapters.safetensors",
     "training_args*",
     "trainer_state.json",
 ]
@@ -285,9 +286,11 @@ def _weights(info: ModelInfo) -> list[RepoSibling]:
 
 def _check_usable(repo: str, info: ModelInfo) -> None:
     """Refuse what cannot be loaded before gigabytes are fetched."""
-    from saragossa.models import supported
+    from saragossa.models import ADAPTER, ADAPTER_CURE, is_adapter, supported
 
     names = [item.rfilename for item in info.siblings or []]
+    if is_adapter(name for name in names if "/" not in name):
+        raise HubError(f"{repo}: {ADAPTER}", cure=ADAPTER_CURE)
     if not _weights(info):
         others = next((name for name in names if name.endswith(".gguf")), None)
         if others:

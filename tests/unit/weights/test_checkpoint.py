@@ -56,6 +56,31 @@ def test_what_is_no_model_folder(tmp_path: Path, kind: str, message: str, cure: 
     assert cure in (error.value.cure or "")
 
 
+@pytest.mark.parametrize("config_too", [False, True])
+@pytest.mark.parametrize(
+    "weights", ["adapter_model.safetensors", "adapters.safetensors", "adapter_model.bin"]
+)
+def test_an_adapter_is_no_model(tmp_path: Path, weights: str, config_too: bool) -> None:
+    folder = model(tmp_path / "m")
+    (folder / "model.safetensors").rename(folder / weights)
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    if not config_too:
+        (folder / "config.json").unlink()
+    with pytest.raises(
+        ModelError, match="a LoRA adapter without its model; adapters are not supported"
+    ) as error:
+        load_spec(folder)
+    assert "merge it into its base model first" in (error.value.cure or "")
+    assert describe(folder).problem == error.value.message
+
+
+def test_a_model_with_an_adapter_beside_it_loads(tmp_path: Path) -> None:
+    folder = model(tmp_path / "m")
+    (folder / "adapter_config.json").write_text("{}")
+    (folder / "adapters.safetensors").touch()
+    assert load_spec(folder).model_type == "llama"
+
+
 def test_unsupported_architecture_lists_the_supported(tmp_path: Path) -> None:
     folder = model(tmp_path / "m", model_type="mamba2")
     with pytest.raises(ModelError, match="architecture 'mamba2' is not supported") as error:

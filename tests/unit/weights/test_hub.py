@@ -373,6 +373,16 @@ def test_disk_space(hub: FakeHub, cache: Path, monkeypatch: pytest.MonkeyPatch) 
         ({"model.gguf": b"GGUF"}, "holds GGUF files and no safetensors", "saragossa convert"),
         ({"pytorch_model.bin": b"x", "config.json": b"{}"}, "holds no safetensors file", "choose"),
         ({"unet/model.safetensors": b"x"}, "holds no safetensors file", "choose"),
+        (
+            {"adapter_config.json": b"{}", "adapter_model.safetensors": b"x"},
+            "a LoRA adapter without its model",
+            "merge it into its base model first",
+        ),
+        (
+            {"adapter_config.json": b"{}", "adapters.safetensors": b"x", "config.json": b"{}"},
+            "a LoRA adapter without its model",
+            "merge it into its base model first",
+        ),
     ],
 )
 def test_nothing_useful_is_not_fetched(
