@@ -18,6 +18,8 @@ from saragossa.errors import SaragossaError, UsageError
 if TYPE_CHECKING:
     from saragossa.engine.bench import Report
 
+PREFILL = (128, 512, 2048)
+DEPTHS = (0, 512, 2048)
 COLUMNS = ("kind", "tokens", "depth", "tok_s", "tok_s_min", "tok_s_max", "runs")
 
 
@@ -27,12 +29,13 @@ def run(args: argparse.Namespace) -> int:
     plot = None if args.plot is None else check_plot(Path(args.plot))
     from saragossa.engine.bench import measure
 
-    loading.open_model(args).close()  # the second load finds the file in the page cache
+    with loading.open_model(args) as model:  # the second load finds the file in the page cache
+        check_lengths(args, model.context)
     with loading.open_model(args) as model:
         report = measure(
             model,
-            prefill=args.prefill,
-            depths=args.depths,
+            prefill=args.prefill or PREFILL,
+            depths=args.depths or DEPTHS,
             tokens=args.tokens,
             repeat=args.repeat,
             progress=lambda what: (
@@ -52,6 +55,24 @@ def run(args: argparse.Namespace) -> int:
     if plot is not None:
         draw(args.model, report, plot)
     return 0
+
+
+def check_lengths(args: argparse.Namespace, context: int) -> None:
+    """What was asked for must fit the context; what is measured by default is left out where it does not."""
+    cure = "ask for less, or raise --context as far as the model allows"
+    longest = max(args.prefill or [1])
+    if longest > context:
+        raise UsageError(f"--prefill: found {longest}, accepted is 1 to {context}, the context", cure=cure)
+    if args.tokens >= context:
+        raise UsageError(
+            f"--tokens: found {args.tokens}, accepted is 1 to {context - 1}, the context less one", cure=cure
+        )
+    deepest = max(args.depths or [0])
+    if deepest + 1 + args.tokens > context:
+        raise UsageError(
+            f"--depths: found {deepest} with {args.tokens} tokens to decode, the context is {context}",
+            cure=cure,
+        )
 
 
 def check_plot(path: Path) -> Path:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from saragossa.cli import loading
 from saragossa.cli.prompts import read_prompt
 from saragossa.cli.sampling_options import GENERATE_MAX_TOKENS, said, validated
+from saragossa.cli.terminal import ModelOutput
 from saragossa.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,9 +37,10 @@ def run(args: argparse.Namespace) -> int:
             metrics = completion.metrics
         else:
             timing = Timing()
+            output = ModelOutput(sys.stdout)
             for chunk in model.stream(ids, options, continues=continues, timing=timing):
-                print(chunk.text, end="", flush=True)
-            print()
+                output.write(chunk.text)
+            print()  # in any case: the text is all but the last character
             metrics = model.metrics(timing, len(ids))
         if args.metrics:
             sys.stdout.flush()

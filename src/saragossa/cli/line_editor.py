@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.history import FileHistory
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from saragossa import settings
 
 MAX_ENTRIES = 1000
 MAX_BYTES = 1 << 20
+ENTRY = b"\n# "  # begins an entry; its own lines begin with a +
 FENCE = '"""'
 
 
@@ -24,7 +25,28 @@ class BoundedHistory(FileHistory):
         path.touch(mode=0o600)
         self._path = path
         super().__init__(str(path))
+        self._cut()
         self._trim()
+
+    def _cut(self) -> None:
+        """Keep the end of a file that is too large to be read whole, from the first entry in it on."""
+        size = self._path.stat().st_size
+        if size <= 2 * MAX_BYTES:
+            return
+        with self._path.open("rb") as file:
+            file.seek(size - 2 * MAX_BYTES)
+            end = file.read(2 * MAX_BYTES)
+        start = end.find(ENTRY)
+        fresh = self._fresh()
+        fresh.write_bytes(end[start:] if start >= 0 else b"")
+        fresh.replace(self._path)
+
+    def _fresh(self) -> Path:
+        """An empty file beside ours."""
+        fresh = self._path.with_suffix(".tmp")
+        fresh.unlink(missing_ok=True)
+        fresh.touch(mode=0o600)
+        return fresh
 
     def _trim(self) -> None:
         entries = list(self.load_history_strings())  # newest first
@@ -36,19 +58,24 @@ class BoundedHistory(FileHistory):
             kept.append(entry)
         if len(kept) == len(entries):
             return
-        fresh = self._path.with_suffix(".tmp")
-        fresh.touch(mode=0o600)
-        fresh.write_bytes(b"")
+        fresh = self._fresh()
         shorter = FileHistory(str(fresh))
         for entry in reversed(kept):
             shorter.store_string(entry)
         fresh.replace(self._path)
 
-    def load_history_strings(self) -> Iterable[str]:
-        """Newest first; a file that grew beyond all bounds is not read."""
-        if self._path.stat().st_size > 8 * MAX_BYTES:
-            return []
-        return super().load_history_strings()
+
+def open_history(path: Path) -> History:
+    """The history file, or one that lasts as long as the chat where the file cannot be written."""
+    try:
+        return BoundedHistory(path)
+    except OSError as error:
+        print(
+            f"saragossa: warning: what you type is not kept: {path}: {error.strerror or error} "
+            "(let SARAGOSSA_STATE_DIR name a folder that can be written to)",
+            file=sys.stderr,
+        )
+        return InMemoryHistory()
 
 
 def fenced(text: str) -> bool:
@@ -83,7 +110,7 @@ class LineEditor:
             event.current_buffer.insert_text("\n")
 
         self._session: PromptSession[str] = PromptSession(
-            history=BoundedHistory(settings.load().state_dir / "history"),
+            history=open_history(settings.load().state_dir / "history"),
             key_bindings=keys,
             multiline=True,
             prompt_continuation="  ",

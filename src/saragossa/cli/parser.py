@@ -64,6 +64,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return args
 
 
+def name(text: str) -> str:
+    """A path or a model's name, for argparse. An empty one would mean the current folder."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is a name that is not empty")
+    return text
+
+
 def positive(text: str) -> int:
     """A whole number of at least 1, for argparse."""
     if not (text.isascii() and text.isdigit() and 0 < len(text) <= 12 and int(text) > 0):
@@ -145,7 +152,7 @@ def _add_chat_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=_MODEL)
+    parser.add_argument("model", type=name, metavar="MODEL", help=_MODEL)
     parser.add_argument("prompt", metavar="PROMPT", nargs="?", help="one question; without it, a chat")
     _add_chat_options(parser)
     add_sampling_options(parser, "default: what the model's generation_config.json says")
@@ -153,11 +160,13 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_generate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model-dir", "--model", dest="model", metavar="MODEL", required=True, help=_MODEL)
+    parser.add_argument(
+        "--model-dir", "--model", dest="model", type=name, metavar="MODEL", required=True, help=_MODEL
+    )
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", metavar="TEXT", help="the prompt (default: standard input)")
     prompt.add_argument(
-        "--prompt-file", metavar="FILE", help="read the prompt from a file, as it is; - is stdin"
+        "--prompt-file", type=name, metavar="FILE", help="read the prompt from a file, as it is; - is stdin"
     )
     prompt.add_argument("--ids", metavar="IDS", help='token ids as one string, "1 2 3"; no template')
     parser.add_argument("--raw", action="store_true", help="no chat template: the prompt as it is")
@@ -178,19 +187,22 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
 def _add_models(command: _Command) -> None:
     pull = command("pull", "fetch a model into the Hugging Face cache", "pull")
     pull.add_argument(
-        "repo", metavar="REPO[@REV]", help="OWNER/NAME, with a branch, tag or commit after @; or demo"
+        "repo",
+        type=name,
+        metavar="REPO[@REV]",
+        help="OWNER/NAME, with a branch, tag or commit after @; or demo",
     )
     listing = command("list", "list the models in the Hugging Face cache", "list_models")
     listing.add_argument("--json", action="store_true", help="as a JSON array")
     remove = command("rm", "remove models from the Hugging Face cache", "remove")
     remove.add_argument(
-        "repos", metavar="REPO", nargs="+", help="OWNER/NAME as `saragossa list` shows it; or demo"
+        "repos", type=name, metavar="REPO", nargs="+", help="OWNER/NAME as `saragossa list` shows it; or demo"
     )
 
 
 def _add_convert(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("src", metavar="SRC", help="a model folder, or a GGUF file")
-    parser.add_argument("dst", metavar="DST", help="the new folder; it must not exist")
+    parser.add_argument("src", type=name, metavar="SRC", help="a model folder, or a GGUF file")
+    parser.add_argument("dst", type=name, metavar="DST", help="the new folder; it must not exist")
     parser.add_argument("--bits", type=int, choices=(4, 6, 8), help="quantise (default: keep the weights)")
     parser.add_argument(
         "--group-size", type=int, choices=(32, 64, 128), help="weights that share a scale (default: 64)"
@@ -201,29 +213,36 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=_MODEL)
+    parser.add_argument("model", type=name, metavar="MODEL", help=_MODEL)
     parser.add_argument(
         "--prefill",
         type=positive_list,
-        default=[128, 512, 2048],
         metavar="N,N",
-        help="prompt lengths (128,512,2048)",
+        help="prompt lengths (default: 128,512,2048, as far as they fit the context)",
     )
     parser.add_argument(
-        "--depths", type=whole_list, default=[0, 512, 2048], metavar="N,N", help="decode after as many tokens"
+        "--depths",
+        type=whole_list,
+        metavar="N,N",
+        help="decode after as many tokens (default: 0,512,2048, as far as they fit)",
     )
     parser.add_argument("--tokens", type=positive, default=64, metavar="N", help="tokens decoded a run (64)")
     parser.add_argument("--repeat", type=positive, default=3, metavar="N", help="runs; the median counts (3)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     form.add_argument("--csv", action="store_true", help="print CSV instead of the table")
-    parser.add_argument("--plot", metavar="FILE.png", help="draw the figures (needs the devtools extra)")
+    parser.add_argument(
+        "--plot", type=name, metavar="FILE.png", help="draw the figures (needs the devtools extra)"
+    )
     _add_engine_options(parser)
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--fits", metavar="MODEL", help="will this model fit, with which context; no weights are read"
+        "--fits",
+        type=name,
+        metavar="MODEL",
+        help="will this model fit, with which context; no weights are read",
     )
     parser.add_argument(
         "--context", type=positive, metavar="N", help="with --fits: the context that is wanted"

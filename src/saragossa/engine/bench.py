@@ -57,7 +57,7 @@ def measure(
     What does not fit the context is skipped and named.
     """
     report = Report(model.device_description, model.context, model.load_seconds)
-    ids = _ids(model, max([1, *prefill, *depths]))
+    ids = _ids(model, min(model.context, max([1, *prefill, *depths])))
     _warm_up(model, ids)
     for length in prefill:
         if length > model.context:

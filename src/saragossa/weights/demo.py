@@ -30,6 +30,7 @@ _NAME = "smollm2-135m-instruct"
 _FORMAT = 1  # raised when `convert` writes something that older folders lack
 _SPACE = 350 << 20  # bytes: wheel, GGUF file and folder for a moment side by side
 _BLOCK = 1 << 20
+_ELSEWHERE = "let SARAGOSSA_CACHE_DIR name a folder that can be written to"
 _OTHERWISE = "or use any other model: saragossa run PATH_OR_REPO"
 
 
@@ -52,11 +53,13 @@ def demo_model(*, progress: bool = True, cache: Path | None = None) -> Path:
         models.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(models).free
     except OSError as error:
-        raise HubError(f"the cache folder {models} cannot be made: {error.strerror or error}") from error
+        raise HubError(
+            f"the cache folder {models} cannot be made: {error.strerror or error}", cure=_ELSEWHERE
+        ) from error
     if free < _SPACE:
         raise HubError(
             f"the demo model needs {_SPACE / 1e6:.0f} MB in {models}, {free / 1e6:.0f} MB are free",
-            cure="free some space",
+            cure=f"free some space, or {_ELSEWHERE}",
         )
     with _locked(models / f".{_NAME}.lock", progress):
         if not folder.is_dir():

@@ -19,6 +19,8 @@ def locate(
     """The folder of a model, fetched where it is missing if allowed. Raises HubError or ModelError."""
     if not isinstance(path_or_repo, str | Path):
         raise UsageError(f"a model is a path or a repository's name, not {type(path_or_repo).__name__}")
+    if not str(path_or_repo).strip():
+        raise UsageError("the model's name is empty", cure="give a folder, ORG/NAME, or demo")
     if revision is not None and not isinstance(revision, str):
         raise UsageError(f"revision: found {revision!r}, accepted is a branch, a tag or a commit hash")
     if path_or_repo == DEMO:

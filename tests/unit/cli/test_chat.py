@@ -12,7 +12,7 @@ import pytest
 
 from saragossa.cli.chat import chat
 from saragossa.cli.conversation import Conversation
-from saragossa.cli.line_editor import MAX_ENTRIES, BoundedHistory, fenced, unfenced
+from saragossa.cli.line_editor import MAX_ENTRIES, BoundedHistory, fenced, open_history, unfenced
 from saragossa.cli.slash import COMMANDS, run_command
 from saragossa.cli.terminal import ModelOutput
 from saragossa.errors import ParameterError, UsageError
@@ -334,6 +334,38 @@ def test_history_is_bounded_in_bytes(tmp_path: Path) -> None:
     for _ in range(20):
         history.store_string("x" * 100_000)
     assert len(list(BoundedHistory(path).load_history_strings())) == 10
+
+
+def test_a_history_that_grew_large_is_trimmed(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    history = BoundedHistory(path)
+    history.store_string("old")
+    with path.open("a") as file:
+        file.write("\n# then\n+" + "x" * (9 << 20) + "\n")
+    history.store_string("new\n# not a date")
+    history.store_string("newest")
+    again = BoundedHistory(path)
+    assert list(again.load_history_strings()) == ["newest", "new\n# not a date"]
+    assert path.stat().st_size < 1000
+    assert [file.name for file in path.parent.iterdir()] == ["history"]
+
+
+def test_a_history_that_cannot_be_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    history = open_history(tmp_path / "file" / "history")
+    history.append_string("kept for now")
+    assert history.get_strings() == ["kept for now"]
+    err = capsys.readouterr().err
+    assert err.startswith("saragossa: warning: what you type is not kept: ")
+    assert "SARAGOSSA_STATE_DIR" in err
+    assert isinstance(open_history(tmp_path / "state" / "history"), BoundedHistory)
+
+
+def test_a_history_of_one_huge_entry(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    path.write_text("\n# then\n+" + "x" * (9 << 20) + "\n")
+    assert list(BoundedHistory(path).load_history_strings()) == []
+    assert path.stat().st_size == 0
 
 
 @pytest.mark.parametrize(

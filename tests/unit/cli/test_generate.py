@@ -186,6 +186,22 @@ def test_prompt_longer_than_the_context(cli: Any, model: Any) -> None:
     assert "19 tokens, the context holds 5" in one_line(result.err)
 
 
+@pytest.mark.parametrize(("terminal", "expected"), [(True, "a[2Jb\n"), (False, "a\x1b[2Jb\n")])
+def test_a_model_does_not_steer_the_terminal(
+    cli: Any, model: Any, monkeypatch: pytest.MonkeyPatch, terminal: bool, expected: str
+) -> None:
+    model.script = ["a\x1b", "[2J", "b"]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    assert cli(*GENERATE, "--prompt", "Hi").out == expected
+    shown = cli(*GENERATE, "--prompt", "Hi", "--json").out
+    assert json.loads(shown)["text"] == "a\x1b[2Jb"
+
+
+def test_the_line_is_ended_even_after_a_newline(cli: Any, model: Any) -> None:
+    model.script = ["a", "\n"]
+    assert cli(*GENERATE, "--prompt", "Hi").out == "a\n\n"
+
+
 def test_ctrl_c_while_generating(cli: Any, model: Any) -> None:
     model.script = ["Hel", KeyboardInterrupt()]
     result = cli(*GENERATE, "--prompt", "Hi")

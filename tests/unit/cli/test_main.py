@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from saragossa.cli import flags, parser
-from saragossa.cli.main import describe
+from saragossa.cli.dispatch import describe
 from saragossa.cli.parser import with_subcommand
 from saragossa.errors import SaragossaError, UsageError
 
@@ -162,7 +162,54 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, cli: Any) -> None:
     monkeypatch.setattr(flags, "run", Broken(KeyboardInterrupt()))
     result = cli("flags")
     assert result.code == 130
-    assert result.err == "\n"
+    assert result.err == "saragossa: interrupted\n"
+
+
+EARLY = """
+import sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            raise KeyboardInterrupt
+
+sys.modules.pop(sys.argv[1], None)
+sys.meta_path.insert(0, Interrupting())
+from saragossa.cli.main import main
+sys.exit(main(["flags"]))
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["argparse", "logging", "saragossa.errors", "saragossa.cli.parser", "saragossa.cli.flags", "pydantic"],
+)
+def test_ctrl_c_while_it_starts(module: str) -> None:
+    run = [sys.executable, "-c", EARLY, module]
+    out = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert (out.returncode, out.stdout, out.stderr) == (130, "", "saragossa: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["generate", "--model-dir", "", "--prompt", "x"],
+        ["generate", "--model-dir", " ", "--prompt", "x"],
+        ["generate", "--model-dir", "d", "--prompt-file", ""],
+        ["run", "", "Why?"],
+        ["convert", "", "out"],
+        ["convert", "in", ""],
+        ["bench", ""],
+        ["bench", "m", "--plot", ""],
+        ["doctor", "--fits", ""],
+        ["pull", ""],
+        ["rm", "m", ""],
+    ],
+)
+def test_empty_names_are_refused(cli: Any, arguments: list[str]) -> None:
+    result = cli(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert "found ''" in one_line(result.err) or "found ' '" in result.err
 
 
 def test_control_characters_in_messages_are_harmless() -> None:

@@ -100,7 +100,7 @@ def test_offline_and_bad_names(cli: Any, hub_cache: Path, arguments: list[str], 
 
 # --- bench ------------------------------------------------------------------------------------------
 
-BENCH = ("bench", "m", "--prefill", "8,16,5000", "--depths", "0,4", "--tokens", "3", "--repeat", "2")
+BENCH = ("bench", "m", "--prefill", "8,16", "--depths", "0,4", "--tokens", "3", "--repeat", "2")
 
 
 def test_bench_table(cli: Any, model: Any) -> None:
@@ -114,8 +114,40 @@ def test_bench_table(cli: Any, model: Any) -> None:
         ["decode", "3", "4"],
     ]
     assert lines[6].startswith("load 0.250 s, peak memory ")
-    assert lines[7] == "skipped prefill 5000: the context has 1000 tokens"
+    assert len(lines) == 7
     assert model.closed == 2
+
+
+def test_bench_leaves_out_what_does_not_fit_where_nothing_was_asked(cli: Any, model: Any) -> None:
+    lines = cli("bench", "m", "--tokens", "3", "--repeat", "1").out.splitlines()
+    assert [line.split()[:3] for line in lines[2:6]] == [
+        ["prefill", "128", "0"],
+        ["prefill", "512", "0"],
+        ["decode", "3", "0"],
+        ["decode", "3", "512"],
+    ]
+    assert lines[7:] == [
+        "skipped prefill 2048: the context has 1000 tokens",
+        "skipped decode at 2048: the context has 1000 tokens",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--prefill", "8,99999999"), "--prefill: found 99999999, accepted is 1 to 1000, the context"),
+        (("--depths", "0,997", "--tokens", "3"), "--depths: found 997 with 3 tokens to decode"),
+        (("--tokens", "1000"), "--tokens: found 1000, accepted is 1 to 999, the context"),
+    ],
+)
+def test_bench_refuses_what_does_not_fit(
+    cli: Any, model: Any, options: tuple[str, ...], message: str
+) -> None:
+    result = cli("bench", "m", *options)
+    assert (result.code, result.out) == (2, "")
+    assert one_line(result.err).startswith(message)
+    assert "--context" in result.err
+    assert model.asked == []
 
 
 def test_bench_json_and_csv(cli: Any, model: Any) -> None:
@@ -162,6 +194,13 @@ def test_plot_needs_its_extra(cli: Any, model: Any, monkeypatch: pytest.MonkeyPa
 
 
 # --- convert ----------------------------------------------------------------------------------------
+
+
+def test_convert_demo(cli: Any, tmp_path: Path) -> None:
+    result = cli("convert", "demo", str(tmp_path / "out"))
+    assert result.code == 1
+    assert "demo is converted already when it is fetched" in one_line(result.err)
+    assert not (tmp_path / "out").exists()
 
 
 def test_convert(cli: Any, tmp_path: Path) -> None:

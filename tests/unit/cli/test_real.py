@@ -199,7 +199,7 @@ def test_ctrl_c_stops_within_a_token(copy: Path) -> None:
         process.stdout.read()
         assert process.wait(30) == 130
         assert time.monotonic() - start < 5
-        assert process.stderr.read() == "\n"
+        assert process.stderr.read() == "saragossa: interrupted\n"
 
 
 READY = "\x1b[?2004h"  # the line editor is there: before it, what is typed may be lost

