@@ -16,13 +16,16 @@ enum class Activations {
 struct Switches {
   bool fused = true;  // false: every fused op runs as its decomposition
   Activations activations = Activations::int15;
-  std::string isa = "auto";     // auto, scalar, avx2, avx512, neon
-  int threads = 0;              // 0: performance cores, within the cgroup's quota
-  int spin_us = 50;             // how long a worker spins before it sleeps
-  bool run_ahead = true;        // false: an asynchronous device gets a step only when the one before is done
-  bool metal_resident = true;   // false: the Metal device runs each dispatch in a command buffer of its own
-  std::string kernel_cache;     // folder for the machine code of Metal kernels; empty: none is kept
-  bool poison_scratch = false;  // true: scratch is filled with NaN, to find reads of what nobody wrote
+  std::string isa = "auto";               // auto, scalar, avx2, avx512, neon
+  int threads = 0;                        // 0: performance cores, within the cgroup's quota
+  int spin_us = 50;                       // how long a worker spins before it sleeps
+  bool run_ahead = true;                  // false: an asynchronous device gets a step only when the one before is done
+  bool metal_resident = true;             // false: the Metal device runs each dispatch in a command buffer of its own
+  bool metal_matmul = true;               // false: linears of many rows run in the Metal kernel for few
+  bool metal_tensor_ops = true;           // false: they run without the matrix units of Metal 4
+  bool metal_simdgroup_attention = true;  // false: attention of many rows runs in the kernel for few
+  std::string kernel_cache;               // folder for the machine code of Metal kernels; empty: none is kept
+  bool poison_scratch = false;            // true: scratch is filled with NaN, to find reads of what nobody wrote
 };
 
 }  // namespace saragossa

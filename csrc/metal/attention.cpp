@@ -9,6 +9,7 @@ namespace {
 
 constexpr Kernel kDecode{"attention_decode", "attention_decode"};
 constexpr Kernel kMerge{"attention_decode", "attention_merge"};
+constexpr Kernel kPrefill{"attention_prefill", "attention_prefill"};
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -65,41 +66,90 @@ struct DecodeMemory {
   }
 };
 
+/// The operands of one op.
+struct Call {
+  const Tensor& y;
+  const Tensor& q;
+  const KvLayer& kv;
+  const Batch& batch;
+  const AttentionParams& params;
+};
+
+void bind(Launch& launch, const Call& c, const Tensor& y) {
+  launch.buffer(SG_ATTENTION_Y, y)
+      .buffer(SG_ATTENTION_Q, c.q)
+      .buffer(SG_ATTENTION_K, c.kv.k)
+      .buffer(SG_ATTENTION_V, c.kv.v)
+      .buffer(SG_ATTENTION_POSITIONS, c.batch.positions)
+      .buffer(SG_ATTENTION_SEQUENCE, c.batch.sequence)
+      .buffer(SG_ATTENTION_BLOCK_TABLE, c.batch.block_table);
+}
+
+/// Long runs of rows share each key that is read. Which rows form a run only the device knows; here counts how many a
+/// sequence has on average.
+bool wants_prefill(const Call& c, const Context& context) {
+  return context.switches.metal_simdgroup_attention && context.gpu.simdgroup_matrix &&
+         c.q.shape[2] <= SG_PREFILL_HEAD_DIM &&
+         c.q.shape[0] > context.tuning.attention_rows * c.batch.block_table.shape[0];
+}
+
+void prefill(MetalEncoder& encoder, const Call& c) {
+  const int64_t rows = c.q.shape[0], heads = c.q.shape[1], head_dim = c.q.shape[2], group = heads / c.kv.k.shape[1];
+  // As the kernel is made: matrices of a head, keys of a tile.
+  const int64_t matrices = head_dim <= 64 ? 8 : head_dim <= 96 ? 12 : head_dim <= 128 ? 16 : 32;
+  const int64_t keys = matrices == 32 ? 16 : 32;
+  const PrefillParams p{kv_params(c.kv, c.batch), u32(rows),      u32(heads),
+                        u32(c.params.window),     c.params.scale, c.params.softcap};
+  Launch launch(encoder, kPrefill,
+                {{u32(head_dim), u32(group), shared_value(c.kv.k.dtype), u32(c.kv.block_tokens())}, 4});
+  bind(launch, c, c.y);
+  launch.params(SG_ATTENTION_PARAMS, p)
+      .threadgroup_memory(SG_ATTENTION_SHARED, 4 * (keys * (8 * matrices + 4) + 4 * (8 * keys + 64)))
+      .groups(ceil_div(rows * group, SG_PREFILL_ROWS), c.kv.k.shape[1], 1, 128);
+}
+
+void decode(MetalEncoder& encoder, const Call& c) {
+  const Tuning& tuning = encoder.context().tuning;
+  const DecodePlan plan(c.q, c.kv, most_keys(c.kv, c.batch, c.params.window), tuning);
+  const DecodeMemory memory(plan);
+  const DecodeParams p{kv_params(c.kv, c.batch), u32(plan.heads),   u32(plan.passes),
+                       u32(plan.splits),         u32(memory.round), u32(memory.sums),
+                       u32(c.params.window),     c.params.scale,    c.params.softcap};
+  const Constants constants{{u32(plan.head_dim), u32(plan.pass_heads), shared_value(c.kv.k.dtype),
+                             u32(c.kv.block_tokens()), u32(plan.split), plan.one() ? 1u : 0u},
+                            6};
+  const auto partial = [&](int64_t width) {
+    return encoder.scratch(DType::f32, {plan.rows, plan.heads, plan.splits, width});
+  };
+  const Tensor sums = plan.one() ? c.y : partial(plan.head_dim);
+  const Tensor stats = plan.one() ? c.y : partial(2);
+  Launch launch(encoder, kDecode, constants);
+  bind(launch, c, sums);
+  launch.buffer(SG_ATTENTION_STATS, stats)
+      .params(SG_ATTENTION_PARAMS, p)
+      .threadgroup_memory(SG_ATTENTION_SHARED, 4 * memory.floats)
+      .groups(std::min(plan.splits, tuning.attention_splits), plan.kv_heads * plan.passes, plan.rows,
+              32 * SG_DECODE_SIMDGROUPS);
+  if (plan.one()) return;
+  encoder.barrier();
+  Launch(encoder, kMerge, constants)
+      .buffer(SG_MERGE_Y, c.y)
+      .buffer(SG_MERGE_SUMS, sums)
+      .buffer(SG_MERGE_STATS, stats)
+      .buffer(SG_MERGE_POSITIONS, c.batch.positions)
+      .params(SG_MERGE_PARAMS, p)
+      .groups(plan.heads, plan.rows, 1, ceil_div(plan.head_dim, 32) * 32);
+}
+
 }  // namespace
 
 void MetalEncoder::do_attention(const Tensor& y, const Tensor& q, const KvLayer& kv, const Batch& batch,
                                 const AttentionParams& params) {
-  const DecodePlan plan(q, kv, most_keys(kv, batch, params.window), context().tuning);
-  const DecodeMemory memory(plan);
-  const DecodeParams p{kv_params(kv, batch), u32(plan.heads),    u32(plan.passes), u32(plan.splits), u32(memory.round),
-                       u32(memory.sums),     u32(params.window), params.scale,     params.softcap};
-  const Constants constants{{u32(plan.head_dim), u32(plan.pass_heads), shared_value(kv.k.dtype), u32(kv.block_tokens()),
-                             u32(plan.split), plan.one() ? 1u : 0u},
-                            6};
-  const Tensor sums = plan.one() ? y : scratch(DType::f32, {plan.rows, plan.heads, plan.splits, plan.head_dim});
-  const Tensor stats = plan.one() ? y : scratch(DType::f32, {plan.rows, plan.heads, plan.splits, 2});
-  Launch(*this, kDecode, constants)
-      .buffer(SG_ATTENTION_Y, sums)
-      .buffer(SG_ATTENTION_Q, q)
-      .buffer(SG_ATTENTION_K, kv.k)
-      .buffer(SG_ATTENTION_V, kv.v)
-      .buffer(SG_ATTENTION_POSITIONS, batch.positions)
-      .buffer(SG_ATTENTION_SEQUENCE, batch.sequence)
-      .buffer(SG_ATTENTION_BLOCK_TABLE, batch.block_table)
-      .buffer(SG_ATTENTION_STATS, stats)
-      .params(SG_ATTENTION_PARAMS, p)
-      .threadgroup_memory(SG_ATTENTION_SHARED, 4 * memory.floats)
-      .groups(std::min(plan.splits, context().tuning.attention_splits), plan.kv_heads * plan.passes, plan.rows,
-              32 * SG_DECODE_SIMDGROUPS);
-  if (plan.one()) return;
-  barrier();
-  Launch(*this, kMerge, constants)
-      .buffer(SG_MERGE_Y, y)
-      .buffer(SG_MERGE_SUMS, sums)
-      .buffer(SG_MERGE_STATS, stats)
-      .buffer(SG_MERGE_POSITIONS, batch.positions)
-      .params(SG_MERGE_PARAMS, p)
-      .groups(plan.heads, plan.rows, 1, ceil_div(plan.head_dim, 32) * 32);
+  const Call call{y, q, kv, batch, params};
+  if (wants_prefill(call, context()))
+    prefill(*this, call);
+  else
+    decode(*this, call);
 }
 
 }  // namespace saragossa::metal

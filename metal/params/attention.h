@@ -41,6 +41,20 @@ struct DecodeParams {
   sg_f32 softcap;  // 0: none
 };
 
+// Rows (a query head of a token each) of a tile of attention_prefill, and the most channels of a head that it takes.
+#define SG_PREFILL_ROWS 32
+#define SG_PREFILL_HEAD_DIM 256
+
+struct PrefillParams {
+  KvParams kv;
+  sg_u32 rows;    // tokens
+  sg_u32 heads;   // of q
+  sg_u32 window;  // keys a query sees; 0: all
+  sg_f32 scale;
+  sg_f32 softcap;  // 0: none
+};
+
 #ifndef __METAL_VERSION__
 static_assert(sizeof(DecodeParams) == 48);
+static_assert(sizeof(PrefillParams) == 36);
 #endif

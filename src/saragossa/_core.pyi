@@ -24,6 +24,9 @@ class Device:
         spin_us: int = 50,
         run_ahead: bool = True,
         metal_resident: bool = True,
+        metal_matmul: bool = True,
+        metal_tensor_ops: bool = True,
+        metal_simdgroup_attention: bool = True,
         kernel_cache: str = "",
     ) -> None: ...
     @property

@@ -165,6 +165,30 @@ FLAGS: tuple[Flag, ...] = (
         "off: the Metal device runs each kernel in a command buffer of its own and waits for it",
         "to find the kernel at which the GPU fails or goes astray",
     ),
+    Flag(
+        "SARAGOSSA_METAL_MATMUL",
+        "metal_matmul",
+        True,
+        parse_bool,
+        "off: linears of many rows run in the Metal kernel for few, which reads weights once per 8 rows",
+        "to tell whether a difference comes from the matrix kernels",
+    ),
+    Flag(
+        "SARAGOSSA_METAL_TENSOR_OPS",
+        "metal_tensor_ops",
+        True,
+        parse_bool,
+        "off: linears of many rows run without the matrix units of an M5 (tensor operations of Metal 4)",
+        "the units round inputs to half precision; without them sums are float32 throughout",
+    ),
+    Flag(
+        "SARAGOSSA_METAL_SIMDGROUP_ATTENTION",
+        "metal_simdgroup_attention",
+        True,
+        parse_bool,
+        "off: attention over a prompt runs in the Metal kernel for few rows, which reads keys once a row",
+        "to tell whether a difference comes from the matrix kernel",
+    ),
 )
 
 _BY_FIELD = {flag.field: flag for flag in FLAGS}

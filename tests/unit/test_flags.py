@@ -13,7 +13,18 @@ from saragossa import runtime_flags, settings
 from saragossa.errors import UsageError
 from saragossa.runtime_flags import FLAGS, BadValue, parse_bytes, suspects, switches, unknown_variable
 
-CORE_FIELDS = {"fused", "activations", "isa", "threads", "spin_us", "run_ahead", "metal_resident"}
+CORE_FIELDS = {
+    "fused",
+    "activations",
+    "isa",
+    "threads",
+    "spin_us",
+    "run_ahead",
+    "metal_resident",
+    "metal_matmul",
+    "metal_tensor_ops",
+    "metal_simdgroup_attention",
+}
 
 
 def test_defaults() -> None:
@@ -27,6 +38,9 @@ def test_defaults() -> None:
         "kv_dtype": "bf16",
         "run_ahead": True,
         "metal_resident": True,
+        "metal_matmul": True,
+        "metal_tensor_ops": True,
+        "metal_simdgroup_attention": True,
     }
 
 

@@ -50,6 +50,9 @@ def open_device(
         spin_us=int(values["spin_us"]),
         run_ahead=bool(values["run_ahead"]),
         metal_resident=bool(values["metal_resident"]),
+        metal_matmul=bool(values["metal_matmul"]),
+        metal_tensor_ops=bool(values["metal_tensor_ops"]),
+        metal_simdgroup_attention=bool(values["metal_simdgroup_attention"]),
         kernel_cache=_kernel_cache(name),
     )
     return device, dict(values)
