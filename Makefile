@@ -3,7 +3,8 @@
 #   make demo       build, then ask SmolLM2-135M-Instruct a question (fetches 93 MB once)
 #   make test       build, then the tests          make test-long   also the slow ones and foreign ISAs
 #   make lint       formatters, linters, layers    make bench       our figures on this machine
-#   make build      only build                     make clean       remove .venv, build/ and caches
+#   make build      only build                     make compare     beside other engines: bench/README.md
+#   make clean      remove .venv, build/ and caches
 #
 # PYTHON=python3.12 chooses the interpreter, WERROR=OFF keeps warnings warnings, JOBS=1 spares the machine.
 
@@ -20,7 +21,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CPP_FILES = $(shell find csrc metal tests/cpp -name '*.h' -o -name '*.inl' -o -name '*.cpp' -o -name '*.metal')
 
-.PHONY: demo build test build-metal test-metal test-long lint bench clean
+.PHONY: demo build test build-metal test-metal test-long lint bench compare clean
 
 demo: build
 	@answer=build/demo-answer.txt; \
@@ -65,6 +66,14 @@ lint: .venv/.lint build
 
 bench: build
 	$(BIN)/saragossa bench demo
+
+# MODELS: folders of bench/make_models.py; PEERS: the interpreter of the environment that has the other engines.
+compare: build
+	@test -n "$(MODELS)" && test -n "$(PEERS)" \
+	|| { echo "make compare: give MODELS=\"DIR...\" and PEERS=PYTHON (bench/README.md says how to make them)" >&2; exit 2; }
+	@for models in $(MODELS); do \
+	  $(BIN)/python bench/compare.py --models $$models --python-oracle $(PEERS) $(ARGS) || failed=1; \
+	done; exit $${failed:-0}
 
 clean:
 	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
