@@ -74,6 +74,8 @@ struct SampleArgs {
   Tensor ids;          // out i32 [R]; SG_SAMPLE_NAN where a logit is NaN
   Tensor logprobs;     // out f32 [R, 1 + N] or none: the drawn id's, then the N best; natural log, of the raw logits
   Tensor logprob_ids;  // out i32 [R, 1 + N]
+  /// false: the caller knows that no row has top-k, top-p or min-p, which a device may then leave out.
+  bool filtered = true;
 };
 
 /// The ops that have a decomposition.

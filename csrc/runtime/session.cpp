@@ -143,6 +143,7 @@ void Session::encode_draw(CommandEncoder& enc, const Tensor& logits, int row, co
   args.bias_ids = r.bias_ids;
   args.bias = r.bias;
   args.mask = r.mask;
+  args.filtered = r.sampling.filtered();
   if (const int32_t n = r.sampling.params.top_logprobs; n >= 0) {
     args.logprobs = draws.logprobs.slice(i, 1).reshape({1 + max_logprobs}).slice(0, 1 + n).reshape({1, 1 + n});
     args.logprob_ids = draws.logprob_ids.slice(i, 1).reshape({1 + max_logprobs}).slice(0, 1 + n).reshape({1, 1 + n});

@@ -26,6 +26,10 @@ struct Sampling {
   bool penalties() const {
     return params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f;
   }
+  /// top-k, top-p or min-p of a draw; a greedy row has none.
+  bool filtered() const {
+    return params.temperature > 0.0f && (params.top_k > 0 || params.top_p < 1.0f || params.min_p > 0.0f);
+  }
 };
 
 /// A drawn token; logprobs holds (id, natural log probability) of the token itself, then of the best.

@@ -70,12 +70,12 @@ void register_encoder(py::module_& m) {
           "sample",
           [](E& e, const Tensor& logits, const Tensor& params, const Tensor& ids, const Tensor& counts,
              const Tensor& bias_ids, const Tensor& bias, const Tensor& mask, const Tensor& logprobs,
-             const Tensor& logprob_ids) {
-            e.sample({logits, params, counts, bias_ids, bias, mask, ids, logprobs, logprob_ids});
+             const Tensor& logprob_ids, bool filtered) {
+            e.sample({logits, params, counts, bias_ids, bias, mask, ids, logprobs, logprob_ids, filtered});
           },
           py::arg("logits"), py::arg("params"), py::arg("ids"), py::kw_only(), py::arg("counts") = none,
           py::arg("bias_ids") = none, py::arg("bias") = none, py::arg("mask") = none, py::arg("logprobs") = none,
-          py::arg("logprob_ids") = none)
+          py::arg("logprob_ids") = none, py::arg("filtered") = true)
       .def("advance", &E::advance, py::arg("batch"), py::arg("ids"))
       .def("linear_group", [](E& e, const Tensor& x, const std::vector<LinearOut>& outs) { e.linear_group(x, outs); })
       .def("linear_add", &E::linear_add, py::arg("y"), py::arg("x"), py::arg("w"), py::arg("bias") = none)

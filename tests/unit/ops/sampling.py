@@ -65,8 +65,11 @@ def mask_words(allowed: Array) -> Array:
     return np.packbits(padded, bitorder="little").view("<u4")
 
 
-def draw(ops: Ops, logits: Array, rows: list[Row], *, top: int = 0) -> Drawn:
-    """logits [R, V] or [V] for all rows; optional tensors are passed where a row has something in them."""
+def draw(ops: Ops, logits: Array, rows: list[Row], *, top: int | None = 0, filtered: bool = True) -> Drawn:
+    """logits [R, V] or [V] for all rows; optional tensors are passed where a row has something in them.
+
+    top: columns of logprobs behind the first; None: no logprobs.
+    """
     logits = np.broadcast_to(np.asarray(logits, np.float32), (len(rows), np.shape(logits)[-1]))
     vocab = logits.shape[1]
     given: dict[str, Any] = {}
@@ -89,9 +92,14 @@ def draw(ops: Ops, logits: Array, rows: list[Row], *, top: int = 0) -> Drawn:
             np.stack([mask_words(np.ones(vocab, bool) if r.mask is None else r.mask) for r in rows])
         )
     out, params = ops.i32(np.full(len(rows), -7)), ops.u8(np.stack([r.params() for r in rows]))
-    logprobs, logprob_ids = ops.empty(len(rows), 1 + top), ops.i32(np.full((len(rows), 1 + top), -7))
+    logprobs, logprob_ids = (
+        ops.empty(len(rows), 1 + (top or 0)),
+        ops.i32(np.full((len(rows), 1 + (top or 0)), -7)),
+    )
+    if top is not None:
+        given |= {"logprobs": logprobs, "logprob_ids": logprob_ids}
     x = ops.f32(logits)
-    ops.run(lambda e: e.sample(x, params, out, logprobs=logprobs, logprob_ids=logprob_ids, **given))
+    ops.run(lambda e: e.sample(x, params, out, filtered=filtered, **given))
     assert np.array_equal(x.numpy(), logits, equal_nan=True)  # logits are read only
     return Drawn(
         out.numpy(),
