@@ -98,8 +98,10 @@ def draw(ops: Ops, logits: Array, rows: list[Row], *, top: int | None = 0, filte
     )
     if top is not None:
         given |= {"logprobs": logprobs, "logprob_ids": logprob_ids}
+    if not filtered:
+        given["filtered"] = False
     x = ops.f32(logits)
-    ops.run(lambda e: e.sample(x, params, out, filtered=filtered, **given))
+    ops.run(lambda e: e.sample(x, params, out, **given))
     assert np.array_equal(x.numpy(), logits, equal_nan=True)  # logits are read only
     return Drawn(
         out.numpy(),
