@@ -16,32 +16,7 @@
 
 using namespace metal;
 
-constant uint SG_RAGGED [[function_constant(7)]];  // loads are guarded element by element
-
 constant constexpr uint kOutputs = 4;  // of a simdgroup
-
-// Dense, any alignment: eight guarded elements.
-struct DenseRagged {
-  enum : uint { affine = 0, chunk = 8, words = 8 };
-  static void load(device const uint* row, uint k, uint in, thread uint* w) {
-    for (uint i = 0; i < 8; ++i)
-      w[i] = k + i < in ? as_type<uint>(sg_stored((device const uchar*)row, k + i, SG_DTYPE)) : 0;
-  }
-  static float value(const thread uint* w, uint i) { return as_type<float>(w[i]); }
-};
-
-inline void load_x(device const float* x, uint k, uint in, thread float* v) {
-  if (SG_RAGGED) {
-    for (uint i = 0; i < 8; ++i) v[i] = k + i < in ? x[k + i] : 0.0f;
-    return;
-  }
-  device const float4* from = (device const float4*)(x + k);
-  const float4 a = from[0], b = from[1];
-  for (uint i = 0; i < 4; ++i) {
-    v[i] = a[i];
-    v[4 + i] = b[i];
-  }
-}
 
 // Adds this lane's part of row t and output r to acc[t * kOutputs + r].
 template <class Format, uint rows>
@@ -62,7 +37,7 @@ inline void add_products(const thread LinearRow* weight, const thread uint* x_ro
         for (uint i = 0; i < 8; ++i) w[r][i] = Format::value(words[r], first + i);
       for (uint t = 0; t < rows; ++t) {
         float v[8];
-        load_x(x + x_row[t], k + first, in, v);
+        sg_load_x(x + x_row[t], k + first, in, v);
         const float sum = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
         for (uint r = 0; r < kOutputs; ++r) {
           float dot = v[0] * w[r][0];
@@ -105,17 +80,8 @@ kernel void matvec(SG_LINEAR_ARGUMENTS, device const float* x [[buffer(SG_LINEAR
                    uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
                    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const bool gated = SG_EPILOGUE == SG_GATED;
-  LinearSide side = SG_LINEAR_SIDE0, up = SG_LINEAR_SIDE0;
   uint tile = group.x;
-  if (gated) {
-    up = SG_LINEAR_SIDE1;
-  } else if (SG_OUTS > 2 && tile >= p.first_tile[2]) {
-    side = SG_LINEAR_SIDE2;
-    tile -= p.first_tile[2];
-  } else if (SG_OUTS > 1 && tile >= p.first_tile[1]) {
-    side = SG_LINEAR_SIDE1;
-    tile -= p.first_tile[1];
-  }
+  SG_LINEAR_SELECT(side, up, tile);
   const uint in = p.in, last_row = p.rows - 1, row = group.y * SG_ROWS;
   const uint taken = gated ? kOutputs / 2 : kOutputs;
   const uint first = (tile * 2 + simdgroup) * taken;
@@ -139,12 +105,9 @@ kernel void matvec(SG_LINEAR_ARGUMENTS, device const float* x [[buffer(SG_LINEAR
     else
       sum = dot_products<DenseBf16>(weight, x, row, last_row, in, lane);
   }
-  float other = gated ? simd_shuffle_down(sum, kOutputs / 2) : 0.0f;
+  const float other = gated ? simd_shuffle_down(sum, kOutputs / 2) : 0.0f;
 
   const uint t = row + lane / kOutputs, r = lane % kOutputs, o = first + r;
-  if (lane >= SG_ROWS * kOutputs || t >= p.rows || r >= taken || o >= side.out) return;
-  if (side.biased) sum += side.bias[o];
-  if (up.biased) other += up.bias[o];
-  device float* y = side.y + t * side.out + o;
-  *y = gated ? sg_activate(sum, p.activation) * other : SG_EPILOGUE == SG_ADD ? *y + sum : sum;
+  if (lane < SG_ROWS * kOutputs && t < p.rows && r < taken && o < side.out)
+    sg_linear_write(side, up, t, o, sum, other, p.activation);
 }

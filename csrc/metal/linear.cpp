@@ -16,7 +16,13 @@ constexpr int64_t kMostRows = 8;
 
 int64_t address_of(const Tensor& t) { return static_cast<const MetalBuffer&>(*t.buffer).offset() + t.offset; }
 
-void run(MetalEncoder& encoder, const LinearJob& job) { launch_matvec(encoder, job); }
+void run(MetalEncoder& encoder, const LinearJob& job) {
+  if (job.rows() == 0) return;
+  const Context& context = encoder.context();
+  const bool few = job.rows() <= context.tuning.matvec_rows;
+  if (few || !context.gpu.simdgroup_matrix || !context.switches.metal_matmul) return launch_matvec(encoder, job);
+  launch_matmul(encoder, job);
+}
 
 /// Weights of one format in one dispatch; the dispatches do not depend on each other.
 void run_group(MetalEncoder& encoder, const Tensor& x, std::span<const LinearOut> outs) {
@@ -29,19 +35,19 @@ void run_group(MetalEncoder& encoder, const Tensor& x, std::span<const LinearOut
   }
 }
 
+/// Elements must be read one by one: alignment or a number of inputs that the vector loads do not take.
+bool is_ragged(const LinearJob& job) {
+  bool aligned = job.weight().in % 8 == 0 && address_of(job.x) % 16 == 0;
+  for (const LinearOut& out : job.outs) aligned = aligned && address_of(out.weight->data) % 8 == 0;
+  require(aligned || !job.weight().affine(), "metal: x or a quantised weight stands at no multiple of its alignment");
+  return !aligned;
+}
+
 }  // namespace
 
 bool same_format(const Weight& a, const Weight& b) {
   if (a.bits != b.bits || a.group != b.group || a.in != b.in) return false;
   return a.affine() ? a.scales.dtype == b.scales.dtype : a.data.dtype == b.data.dtype;
-}
-
-bool is_ragged(const LinearJob& job) {
-  const bool x_aligned = job.weight().in % 8 == 0 && address_of(job.x) % 16 == 0;
-  bool aligned = x_aligned;
-  for (const LinearOut& out : job.outs) aligned = aligned && address_of(out.weight->data) % 8 == 0;
-  require(aligned || !job.weight().affine(), "metal: x or a quantised weight stands at no multiple of its alignment");
-  return !aligned;
 }
 
 Constants linear_constants(const LinearJob& job, uint32_t rows_of_group) {
@@ -51,8 +57,8 @@ Constants linear_constants(const LinearJob& job, uint32_t rows_of_group) {
     if (job.outs[j].bias) biased |= 1u << j;
   const auto shift = w.affine() ? static_cast<uint32_t>(std::countr_zero(static_cast<unsigned>(w.group))) : 0u;
   return {{static_cast<uint32_t>(w.bits), shift, shared_value(w.affine() ? w.scales.dtype : w.data.dtype),
-           rows_of_group, static_cast<uint32_t>(job.outs.size()), biased, job.epilogue},
-          7};
+           rows_of_group, static_cast<uint32_t>(job.outs.size()), biased, job.epilogue, is_ragged(job) ? 1u : 0u},
+          8};
 }
 
 int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile) {
@@ -76,11 +82,8 @@ int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile) {
 }
 
 void launch_matvec(MetalEncoder& encoder, const LinearJob& job) {
-  if (job.rows() == 0) return;
   const int64_t rows = std::min(kMostRows, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(job.rows()))));
-  Constants constants = linear_constants(job, u32(rows));
-  constants.values[constants.count++] = is_ragged(job) ? 1 : 0;
-  Launch launch(encoder, kMatvec, constants);
+  Launch launch(encoder, kMatvec, linear_constants(job, u32(rows)));
   const int64_t outputs = job.epilogue == SG_GATED ? kOutputs / 2 : kOutputs;
   const int64_t tiles = bind_linear(launch, job, kSimdgroups * outputs);
   launch.groups(tiles, (job.rows() + rows - 1) / rows, 1, 32 * kSimdgroups);

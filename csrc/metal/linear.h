@@ -22,15 +22,15 @@ struct LinearJob {
 /// Whether one dispatch can read both weights.
 bool same_format(const Weight& a, const Weight& b);
 
-/// Elements must be read one by one: alignment or a number of inputs that the vector loads do not take.
-bool is_ragged(const LinearJob& job);
-
 /// Binds what both kernels share. tile: outputs of a threadgroup; returns the threadgroups along x.
 int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile);
 
-/// The function constants 0 to 6.
+/// The function constants of common/linear.h.
 Constants linear_constants(const LinearJob& job, uint32_t rows_of_group);
 
+/// Any number of rows, in blocks of up to 8.
 void launch_matvec(MetalEncoder& encoder, const LinearJob& job);
+/// Needs Capabilities::simdgroup_matrix.
+void launch_matmul(MetalEncoder& encoder, const LinearJob& job);
 
 }  // namespace saragossa::metal

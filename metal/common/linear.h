@@ -12,6 +12,7 @@ constant uint SG_ROWS [[function_constant(3)]];         // rows of x that a thre
 constant uint SG_OUTS [[function_constant(4)]];         // weights: 1 to 3
 constant uint SG_BIASED [[function_constant(5)]];       // bit j: output j has a bias
 constant uint SG_EPILOGUE [[function_constant(6)]];     // SG_STORE, SG_ADD, SG_GATED
+constant uint SG_RAGGED [[function_constant(7)]];       // dense, loads are guarded element by element
 
 // Which buffers are bound.
 constant bool sg_second = SG_OUTS > 1;
@@ -55,12 +56,24 @@ struct LinearSide {
   device float* y2 [[buffer(SG_LINEAR_Y2), function_constant(sg_third)]],                    \
   constant LinearParams& p [[buffer(SG_LINEAR_PARAMS)]]
 
+// side: the output of this threadgroup, whose tile then counts from the output's first; up: of a gated pair.
+#define SG_LINEAR_SELECT(side, up, tile)                        \
+  LinearSide side = SG_LINEAR_SIDE0, up = SG_LINEAR_SIDE0;      \
+  if (SG_EPILOGUE == SG_GATED) {                                \
+    up = SG_LINEAR_SIDE1;                                       \
+  } else if (SG_OUTS > 2 && tile >= p.first_tile[2]) {          \
+    side = SG_LINEAR_SIDE2;                                     \
+    tile -= p.first_tile[2];                                    \
+  } else if (SG_OUTS > 1 && tile >= p.first_tile[1]) {          \
+    side = SG_LINEAR_SIDE1;                                     \
+    tile -= p.first_tile[1];                                    \
+  }
 #define SG_LINEAR_SIDE0 LinearSide{codes0, scales0, biases0, bias0, y0, p.out[0], SG_BIASED & 1}
 #define SG_LINEAR_SIDE1 LinearSide{codes1, scales1, biases1, bias1, y1, p.out[1], SG_BIASED & 2}
 #define SG_LINEAR_SIDE2 LinearSide{codes2, scales2, biases2, bias2, y2, p.out[2], SG_BIASED & 4}
 // clang-format on
 
-/// An output, a row of the weight within it.
+/// A row of a weight.
 struct LinearRow {
   device const uint* codes;
   device const uchar* scales;  // of the row, as the next
@@ -79,4 +92,40 @@ inline LinearRow sg_linear_row(LinearSide side, uint o, uint in) {
   row.scales = side.scales + offset;
   row.biases = side.biases + offset;
   return row;
+}
+
+/// Dense, any alignment and number of inputs: eight guarded elements.
+struct DenseRagged {
+  enum : uint { affine = 0, chunk = 8, words = 8 };
+  static void load(device const uint* row, uint k, uint in, thread uint* w) {
+    for (uint i = 0; i < 8; ++i)
+      w[i] = k + i < in ? as_type<uint>(sg_stored((device const uchar*)row, k + i, SG_DTYPE)) : 0;
+  }
+  static float value(const thread uint* w, uint i) { return as_type<float>(w[i]); }
+};
+
+/// Values k..k+7 of a row of x.
+inline void sg_load_x(device const float* x, uint k, uint in, thread float* v) {
+  if (SG_RAGGED) {
+    for (uint i = 0; i < 8; ++i) v[i] = k + i < in ? x[k + i] : 0.0f;
+    return;
+  }
+  device const float4* from = (device const float4*)(x + k);
+  const float4 a = from[0], b = from[1];
+  for (uint i = 0; i < 4; ++i) {
+    v[i] = a[i];
+    v[4 + i] = b[i];
+  }
+}
+
+/// Bias and epilogue of one element; other: the sum of the up weight of a gated pair.
+inline void sg_linear_write(LinearSide side, LinearSide up, uint t, uint o, float sum, float other, uint activation) {
+  device float* y = side.y + t * side.out + o;
+  if (side.biased) sum += side.bias[o];
+  if (SG_EPILOGUE == SG_GATED) {
+    if (up.biased) other += up.bias[o];
+    *y = sg_activate(sum, activation) * other;
+  } else {
+    *y = SG_EPILOGUE == SG_ADD ? *y + sum : sum;
+  }
 }

@@ -49,9 +49,10 @@ class Ops:
         fused: bool = True,
         threads: int = 2,
         activations: str = "f32",
+        **switches: bool,
     ) -> None:
         self.device = core.Device(
-            device, isa=isa, fused=fused, threads=threads, activations=activations, poison=True
+            device, isa=isa, fused=fused, threads=threads, activations=activations, poison=True, **switches
         )
         self.begin: Callable[[], Any] = self.device.begin
 
