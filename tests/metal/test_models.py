@@ -1,0 +1,211 @@
+"""Whole models on the Metal device: goldens of the reference implementation, and the loop that stays on the device."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import saragossa
+import saragossa.errors
+from metal.emulator import Emulator
+from e2e.test_goldens import GOLDEN, NAMES, check_greedy, golden, greedy
+from saragossa import _core
+from saragossa.engine.loading import load
+
+# Largest difference of a logit: float32 throughout, sums in another order.
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Emulator:
+    return Emulator()
+
+
+@pytest.fixture(autouse=True)
+def _quiet(emulator: Emulator) -> Iterator[None]:
+    """Unchecked by default; no test may leave a finding."""
+    emulator.set("check", False)
+    emulator.set("order", "in_order")
+    emulator.reports()
+    yield
+    assert emulator.reports() == []
+    emulator.set("check", False)
+
+
+def session(name: str, *, exact: bool = True, rows: int = 1) -> _core.Session:
+    loaded = load(GOLDEN / name, device="metal", exact=exact)
+    return _core.Session(loaded.model, rows, loaded.context)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_and_greedy_ids(name: str) -> None:
+    z = golden(name)
+    prompt = z["prompt"].tolist()
+    logits = session(name).logits(0, prompt)
+    assert np.abs(logits - z["logits"]).max() < TOLERANCE
+    ids = greedy(session(name), prompt, len(z["greedy"]))
+    check_greedy(ids, z["greedy"].tolist(), z["margins"].tolist(), 1e-3)
+
+
+PROMPT = [2] + [4 + (7 * i * i + 13 * i + 5) % 250 for i in range(39)]
+SWITCHES: list[dict[str, str]] = [
+    {"SARAGOSSA_FUSED": "off"},
+    {"SARAGOSSA_METAL_RESIDENT": "off"},
+    {"SARAGOSSA_RUN_AHEAD": "off"},
+]
+
+
+def md5(ids: list[int]) -> str:
+    return hashlib.md5(np.asarray(ids, np.int32).tobytes(), usedforsecurity=False).hexdigest()
+
+
+@pytest.mark.parametrize("name", ["llama-q4g64", "qwen3-q6g64", "gemma3_text-q8g32", "qwen2"])
+@pytest.mark.parametrize("switch", SWITCHES, ids=lambda s: next(iter(s)).removeprefix("SARAGOSSA_").lower())
+def test_switches_keep_the_greedy_md5(
+    name: str, switch: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    want = md5(greedy(session(name), PROMPT, 24))
+    for key, value in switch.items():
+        monkeypatch.setenv(key, value)
+    assert md5(greedy(session(name), PROMPT, 24)) == want
+
+
+@pytest.mark.parametrize("order", ["in_order", "reversed", "random"])
+def test_a_checked_model_leaves_no_finding(emulator: Emulator, order: str) -> None:
+    emulator.set("check", True)
+    emulator.set("reorder", True)
+    emulator.set("order", order)
+    z = golden("qwen3-q4g64")
+    ids = greedy(session("qwen3-q4g64"), z["prompt"].tolist(), 6)
+    emulator.set("reorder", False)
+    check_greedy(ids, z["greedy"].tolist()[:6], z["margins"].tolist()[:6], 1e-3)
+
+
+SAMPLED: dict[str, object] = {
+    "temperature": 0.8,
+    "top_k": 40,
+    "top_p": 0.9,
+    "seed": 11,
+    "repetition_penalty": 1.3,
+    "presence_penalty": 0.4,
+    "frequency_penalty": 0.3,
+}
+
+
+def drawn(core: _core.Session, row: int, prompt: list[int], count: int, options: dict[str, object]) -> list[int]:
+    core.configure(row, **options)
+    core.prefill(row, prompt, True)
+    ids = [core.drawn(row)[0]]
+    while len(ids) < count:
+        core.step([row])
+        ids.append(core.drawn(row)[0])
+    return ids
+
+
+def test_seeded_sampling_draws_what_the_cpu_draws() -> None:
+    loaded = load(GOLDEN / "qwen3-q4g64", device="cpu", exact=True)
+    want = drawn(_core.Session(loaded.model, 1, loaded.context), 0, PROMPT, 20, SAMPLED)
+    assert drawn(session("qwen3-q4g64"), 0, PROMPT, 20, SAMPLED) == want
+
+
+def test_what_ran_ahead_is_taken_back() -> None:
+    """Between steps the session is asked for other things; penalties and draws go on as if nothing ran ahead."""
+    core = session("qwen3-q4g64", rows=2)
+    want = drawn(core, 0, PROMPT, 20, SAMPLED)
+    other = drawn(core, 1, PROMPT[:9], 8, {})
+    core.rewind(0, 0)
+    core.configure(0, **SAMPLED)
+    core.prefill(0, PROMPT, True)
+    ids, others = [core.drawn(0)[0]], []
+    core.rewind(1, 0)
+    core.configure(1)
+    core.prefill(1, PROMPT[:9], True)
+    others.append(core.drawn(1)[0])
+    while len(ids) < 20:
+        rows = [0, 1] if len(others) < 8 and len(ids) % 3 else [0]
+        core.step(rows)
+        ids.append(core.drawn(0)[0])
+        if len(rows) == 2:
+            others.append(core.drawn(1)[0])
+    assert ids == want
+    assert others == other
+
+
+def test_rewind_and_continue_equal_fresh() -> None:
+    core = session("gemma3_text-q4g64")
+    fresh = core.logits(0, PROMPT)[-1]
+    core.rewind(0, 20)
+    core.configure(0)
+    core.prefill(0, PROMPT[20:30], True)
+    for _ in range(3):
+        core.step([0])
+    core.rewind(0, 30)
+    assert np.abs(core.logits(0, PROMPT[30:])[-1] - fresh).max() < TOLERANCE
+
+
+def test_the_cache_grows() -> None:
+    """More tokens than the first allocation holds, over several rows; the early ones keep what they had."""
+    core = session("qwen3-q4g64", rows=4)
+    prompt = PROMPT * 20  # 800 tokens: 4 blocks a row, 8 are there at first
+    alone = session("qwen3-q4g64").logits(0, prompt)[-1]
+    for row in range(4):
+        core.prefill(row, prompt[:-1], False)
+    for row in range(4):
+        assert np.abs(core.logits(row, prompt[-1:])[-1] - alone).max() < TOLERANCE
+
+
+def test_library_generates_on_metal() -> None:
+    with saragossa.LLM(GOLDEN / "llama-q4g64", device="metal") as llm:
+        assert llm.device_description.startswith("metal (")
+        done = llm.generate([PROMPT, PROMPT[:7]], max_tokens=9, ignore_eos=True)
+        assert [len(d.token_ids) for d in done] == [9, 9]
+        alone = llm.generate(PROMPT[:7], max_tokens=9, ignore_eos=True)
+        assert alone.token_ids == done[1].token_ids
+
+
+@pytest.mark.parametrize("fault", ["fail_allocation", "fail_command_buffer", "fail_compile"])
+def test_faults_are_errors_and_the_process_goes_on(emulator: Emulator, fault: str) -> None:
+    """Each of the first attempts fails once: an exception that says what, then all is well again."""
+    z = golden("llama-q4g64")
+    want = z["greedy"].tolist()[:4]
+    refused = 0
+    for attempt in range(0, 60, 7):
+        emulator.set(fault, attempt)
+        try:
+            ids = greedy(session("llama-q4g64"), z["prompt"].tolist(), 4)
+        except saragossa.errors.DeviceError as error:
+            assert "metal" in str(error)
+            refused += 1
+        else:
+            assert ids == want
+        emulator.set(fault, -1)
+        assert greedy(session("llama-q4g64"), z["prompt"].tolist(), 4) == want
+    assert refused
+
+
+def test_a_kernel_without_a_pipeline_is_named(emulator: Emulator) -> None:
+    emulator.set("fail_compile_of", "rms_norm")
+    with pytest.raises(saragossa.errors.DeviceError, match="norm"):
+        greedy(session("llama-q4g64"), PROMPT, 4)
+    emulator.set("fail_compile_of", "")
+    assert greedy(session("llama-q4g64"), PROMPT, 4)
+
+
+def test_a_failed_step_leaves_the_row_where_it_stood(emulator: Emulator) -> None:
+    core = session("qwen3-q4g64")
+    want = drawn(session("qwen3-q4g64"), 0, PROMPT, 12, SAMPLED)
+    ids = drawn(core, 0, PROMPT, 5, SAMPLED)
+    emulator.set("fail_command_buffer", 0)
+    with pytest.raises(saragossa.errors.DeviceError, match="GPU"):
+        for _ in range(3):  # one that runs ahead already may still succeed
+            core.step([0])
+            ids.append(core.drawn(0)[0])
+    emulator.set("fail_command_buffer", -1)
+    while len(ids) < 12:
+        core.step([0])
+        ids.append(core.drawn(0)[0])
+    assert ids == want
