@@ -149,6 +149,8 @@ def _save(conversation: Conversation, argument: str) -> None:
 @command
 def _load(conversation: Conversation, argument: str) -> None:
     """FILE: go on with a saved dialogue"""
+    if not argument:
+        raise UsageError("/load needs a file name")
     try:
         with Path(argument).expanduser().open("rb") as file:
             data = json.loads(file.read(MAX_SAVED_BYTES))

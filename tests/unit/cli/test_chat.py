@@ -284,6 +284,12 @@ def test_load_refuses_other_files(dialogue: Conversation, tmp_path: Path, text: 
     assert dialogue.messages == []
 
 
+@pytest.mark.parametrize("command", ["/save", "/load"])
+def test_a_file_must_be_named(dialogue: Conversation, command: str) -> None:
+    with pytest.raises(UsageError, match=f"{command} needs a file name"):
+        run_command(dialogue, command)
+
+
 # --- the terminal -----------------------------------------------------------------------------------
 
 
