@@ -1,5 +1,7 @@
 #include "mtl_command_buffer.h"
 
+#include <time.h>
+
 #include <chrono>
 
 #include "classes.h"
@@ -26,6 +28,12 @@ NSError* requested_error() {
 
 }  // namespace
 
+uint64_t thread_cpu_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
 MTLCommandBuffer::~MTLCommandBuffer() {
   if (number == 0) queue->thread->leave();
 }
@@ -46,6 +54,7 @@ bool MTLCommandBuffer::editable(const char* selector) {
 void MTLCommandBuffer::commit() {
   if (encoder_open) report("api", name() + ": commit before endEncoding of its encoder");
   if (!editable("commit")) return;
+  calls().encode_ns += thread_cpu_ns() - created_ns_;
   advance(CommandBufferStatus::committed);
   queue->thread->commit(this);
 }

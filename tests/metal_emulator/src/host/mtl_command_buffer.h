@@ -20,6 +20,9 @@ enum class CommandBufferStatus : UInteger {
   error = 5,
 };
 
+/// CPU time of the calling thread.
+uint64_t thread_cpu_ns();
+
 struct MTLCommandBufferDescriptor final : Instance<MTLCommandBufferDescriptor> {
   static constexpr const char* kName = "MTLCommandBufferDescriptor";
   bool retained_references = true;
@@ -66,6 +69,8 @@ struct MTLCommandBuffer final : Instance<MTLCommandBuffer, Labelled> {
 
  private:
   void advance(CommandBufferStatus status);
+
+  const uint64_t created_ns_ = thread_cpu_ns();
 
   std::vector<Handler> scheduled_handlers_, completed_handlers_;
   std::mutex mutex_;

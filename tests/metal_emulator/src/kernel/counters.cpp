@@ -112,6 +112,7 @@ std::string counters_json() {
                                                                {"host_waits", c.host_waits},
                                                                {"readbacks", c.readbacks},
                                                                {"inline_bytes", c.inline_bytes},
+                                                               {"encode_ns", c.encode_ns},
                                                                {"dispatches", c.dispatches},
                                                                {"threads", c.threads},
                                                                {"simd_operations", c.simd_operations},
@@ -130,7 +131,7 @@ void reset_counters() {
   t.traffic = {};
   t.by_buffer.clear();
   Calls& c = calls();
-  for (auto* value : {&c.command_buffers, &c.encoders, &c.barriers, &c.host_waits, &c.readbacks, &c.inline_bytes,
+  for (auto* value : {&c.command_buffers, &c.encoders, &c.barriers, &c.host_waits, &c.readbacks, &c.inline_bytes, &c.encode_ns,
                       &c.dispatches, &c.threads, &c.simd_operations, &c.threadgroup_barriers})
     *value = 0;
   for (BufferId id = 1; id <= last_buffer_id(); id++) {

@@ -120,8 +120,13 @@ void run(std::span<const Dispatch> unordered) {
     std::mt19937_64 random(settings().seed * 77777 + list[0]->sequence);
     std::shuffle(list.begin(), list.end(), random);
   }
-  for (const Dispatch* d : list)
-    if (validate(*d)) Run(*d).run();
+  for (const Dispatch* d : list) {
+    if (!validate(*d)) continue;
+    if (settings().execute)
+      Run(*d).run();
+    else
+      ++calls().dispatches;
+  }
 }
 
 }  // namespace emulator

@@ -16,6 +16,7 @@ struct Settings {
   uint64_t seed = 1;
   int workers = 0;       // OS threads that run threadgroups; 0: one a core. A checked dispatch uses one.
   bool reorder = false;  // shuffle dispatches that no barrier separates
+  bool execute = true;   // false: dispatches are checked for their bindings and counted, kernels do not run
   bool ftz = true;       // float32 denormals are zero, as on the GPU
 
   // --- checks and counts
