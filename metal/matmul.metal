@@ -13,7 +13,7 @@
 #include <metal_simdgroup_matrix>
 #include <metal_stdlib>
 
-#include "common/linear.h"
+#include "common/linear_tile.h"
 
 using namespace metal;
 
@@ -21,37 +21,6 @@ constant constexpr uint kOutputs = 64;  // of a threadgroup
 constant constexpr uint kDepth = 32;    // inputs at a time
 constant constexpr uint kPitch = 36;    // floats from row to row of a tile: 16-byte aligned, no run of equal banks
 constant constexpr uint kSumPitch = 68;
-
-// 16 values of a row of a weight from k on; zero behind the end.
-template <class Format>
-inline void unpack(threadgroup float* to, LinearRow row, uint k, uint in) {
-  float scale = 1.0f, bias = 0.0f;
-  if (Format::affine) {
-    scale = sg_stored(row.scales, k >> SG_GROUP_SHIFT, SG_DTYPE);
-    bias = sg_stored(row.biases, k >> SG_GROUP_SHIFT, SG_DTYPE);
-  }
-  for (uint part = 0; part < 16; part += Format::chunk) {
-    float w[Format::chunk];
-    uint words[Format::words] = {};
-    if (k + part < in) Format::load(row.codes, k + part, in, words);
-    for (uint i = 0; i < Format::chunk; ++i) {
-      w[i] = Format::value(words, i);
-      if (Format::affine) w[i] = fma(w[i], scale, bias);
-    }
-    for (uint i = 0; i < Format::chunk; i += 4)
-      *(threadgroup float4*)(to + part + i) = float4(w[i], w[i + 1], w[i + 2], w[i + 3]);
-  }
-}
-
-inline void unpack(threadgroup float* to, LinearRow row, uint k, uint in) {
-  if (SG_BITS == 4) return unpack<Affine4>(to, row, k, in);
-  if (SG_BITS == 6) return unpack<Affine6>(to, row, k, in);
-  if (SG_BITS == 8) return unpack<Affine8>(to, row, k, in);
-  if (SG_RAGGED) return unpack<DenseRagged>(to, row, k, in);
-  if (SG_DTYPE == SG_F32) return unpack<DenseF32>(to, row, k, in);
-  if (SG_DTYPE == SG_F16) return unpack<DenseF16>(to, row, k, in);
-  unpack<DenseBf16>(to, row, k, in);
-}
 
 // Four values of row t of x; zero outside.
 inline float4 load_x4(device const float* x, uint t, uint k, constant LinearParams& p) {
@@ -82,7 +51,7 @@ inline void multiply(threadgroup float* shared, device const float* x, LinearRow
       const uint t = e / (kDepth / 4), k = e % (kDepth / 4) * 4;
       *(threadgroup float4*)(x_tile + t * kPitch + k) = load_x4(x, first_row + t, k0 + k, p);
     }
-    unpack(w_tile + w_row * kPitch + w_part, row, k0 + w_part, p.in);
+    sg_unpack(w_tile + w_row * kPitch + w_part, row, k0 + w_part, p.in);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint k = 0; k < kDepth; k += 8) {
       simdgroup_float8x8 a[fragments], b[4];
@@ -107,9 +76,7 @@ kernel void matmul(SG_LINEAR_ARGUMENTS, device const float* x [[buffer(SG_LINEAR
   const uint taken = gated ? kOutputs / 2 : kOutputs;
   const uint first = tile * taken, first_row = group.y * SG_ROWS;
 
-  const uint mine = thread_index / 2;  // the output that this thread unpacks; the last one again behind the end
-  const LinearRow row = mine < taken ? sg_linear_row(side, min(first + mine, side.out - 1), p.in)
-                                     : sg_linear_row(up, min(first + mine - taken, side.out - 1), p.in);
+  const LinearRow row = sg_tile_row(side, up, first, taken, thread_index / 2, p.in);
   if (SG_ROWS == 16) multiply<1>(shared, x, row, first_row, p, thread_index, simdgroup);
   if (SG_ROWS == 32) multiply<2>(shared, x, row, first_row, p, thread_index, simdgroup);
   if (SG_ROWS == 64) multiply<4>(shared, x, row, first_row, p, thread_index, simdgroup);

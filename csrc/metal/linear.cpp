@@ -21,6 +21,7 @@ void run(MetalEncoder& encoder, const LinearJob& job) {
   const Context& context = encoder.context();
   const bool few = job.rows() <= context.tuning.matvec_rows;
   if (few || !context.gpu.simdgroup_matrix || !context.switches.metal_matmul) return launch_matvec(encoder, job);
+  if (context.gpu.tensor_ops && tensor_ops_take(job)) return launch_matmul_tensor(encoder, job);
   launch_matmul(encoder, job);
 }
 
@@ -35,19 +36,18 @@ void run_group(MetalEncoder& encoder, const Tensor& x, std::span<const LinearOut
   }
 }
 
-/// Elements must be read one by one: alignment or a number of inputs that the vector loads do not take.
-bool is_ragged(const LinearJob& job) {
-  bool aligned = job.weight().in % 8 == 0 && address_of(job.x) % 16 == 0;
-  for (const LinearOut& out : job.outs) aligned = aligned && address_of(out.weight->data) % 8 == 0;
-  require(aligned || !job.weight().affine(), "metal: x or a quantised weight stands at no multiple of its alignment");
-  return !aligned;
-}
-
 }  // namespace
 
 bool same_format(const Weight& a, const Weight& b) {
   if (a.bits != b.bits || a.group != b.group || a.in != b.in) return false;
   return a.affine() ? a.scales.dtype == b.scales.dtype : a.data.dtype == b.data.dtype;
+}
+
+bool is_ragged(const LinearJob& job) {
+  bool aligned = job.weight().in % 8 == 0 && address_of(job.x) % 16 == 0;
+  for (const LinearOut& out : job.outs) aligned = aligned && address_of(out.weight->data) % 8 == 0;
+  require(aligned || !job.weight().affine(), "metal: x or a quantised weight stands at no multiple of its alignment");
+  return !aligned;
 }
 
 Constants linear_constants(const LinearJob& job, uint32_t rows_of_group) {

@@ -22,6 +22,9 @@ struct LinearJob {
 /// Whether one dispatch can read both weights.
 bool same_format(const Weight& a, const Weight& b);
 
+/// Elements must be read one by one: alignment or a number of inputs that the vector loads do not take.
+bool is_ragged(const LinearJob& job);
+
 /// Binds what both kernels share. tile: outputs of a threadgroup; returns the threadgroups along x.
 int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile);
 
@@ -32,5 +35,10 @@ Constants linear_constants(const LinearJob& job, uint32_t rows_of_group);
 void launch_matvec(MetalEncoder& encoder, const LinearJob& job);
 /// Needs Capabilities::simdgroup_matrix.
 void launch_matmul(MetalEncoder& encoder, const LinearJob& job);
+
+/// Whether matmul_tensor has the format.
+bool tensor_ops_take(const LinearJob& job);
+/// Needs Capabilities::tensor_ops. Rounds x and the weight to half.
+void launch_matmul_tensor(MetalEncoder& encoder, const LinearJob& job);
 
 }  // namespace saragossa::metal

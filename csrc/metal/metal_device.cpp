@@ -1,7 +1,11 @@
 #include "metal/metal_device.h"
 
+#include <chrono>
+#include <cstring>
+
 #include "metal/footprint.h"
 #include "metal/metal_encoder.h"
+#include "metal/tensor_check.h"
 
 namespace saragossa {
 namespace metal {
@@ -10,10 +14,17 @@ namespace {
 class MetalDevice final : public Device {
  public:
   MetalDevice(NS::SharedPtr<MTL::Device> device, const Switches& switches)
-      : Device(switches), context_(std::make_shared<Context>(std::move(device), switches)) {}
+      : Device(switches), context_(std::make_shared<Context>(std::move(device), switches)) {
+    Capabilities& gpu = context_->gpu;
+    gpu.tensor_ops = gpu.tensor_ops && switches.metal_matmul && switches.metal_tensor_ops;
+    if (!gpu.tensor_ops) return;
+    const std::string wrong = check_tensor_ops(*this);
+    gpu.tensor_ops = wrong.empty();
+    note_ = wrong.empty() ? ", tensor operations" : ", tensor operations off: " + wrong;
+  }
 
   std::string name() const override { return "metal"; }
-  std::string description() const override { return context_->gpu.gpu; }
+  std::string description() const override { return context_->gpu.gpu + note_; }
   bool asynchronous() const override { return context_->switches.metal_resident; }
 
   std::shared_ptr<Buffer> allocate(int64_t bytes, bool) override { return context_->memory.allocate(bytes); }
@@ -23,6 +34,7 @@ class MetalDevice final : public Device {
   std::unique_ptr<CommandEncoder> begin() override { return std::make_unique<MetalEncoder>(*this, context_); }
   bool lazy_memory() const override { return false; }
   void wait_idle() override { context_->wait_idle(); }
+  std::vector<KernelTime> kernel_times() const override { return context_->times(); }
   DeviceMemory memory() const override {
     return {phys_footprint(), static_cast<int64_t>(context_->device->currentAllocatedSize()),
             context_->gpu.working_set};
@@ -30,9 +42,17 @@ class MetalDevice final : public Device {
 
  private:
   std::shared_ptr<Context> context_;
+  std::string note_;  // of the description
 };
 
 NS::SharedPtr<MTL::Device> system_device() { return NS::TransferPtr(MTL::CreateSystemDefaultDevice()); }
+
+NS::SharedPtr<MTL::Device> required_device() {
+  auto device = system_device();
+  if (!device)
+    fail(ErrorKind::usage, "device 'metal' is not available: this machine has no Metal GPU; use --device cpu");
+  return device;
+}
 
 }  // namespace
 }  // namespace metal
@@ -40,10 +60,28 @@ NS::SharedPtr<MTL::Device> system_device() { return NS::TransferPtr(MTL::CreateS
 bool metal_available() { return static_cast<bool>(metal::system_device()); }
 
 std::unique_ptr<Device> make_metal_device(const Switches& switches) {
-  auto device = metal::system_device();
-  if (!device)
-    fail(ErrorKind::usage, "device 'metal' is not available: this machine has no Metal GPU; use --device cpu");
-  return std::make_unique<metal::MetalDevice>(std::move(device), switches);
+  return std::make_unique<metal::MetalDevice>(metal::required_device(), switches);
+}
+
+std::vector<CompiledKernels> compile_metal_kernels() {
+  const metal::Pool pool;
+  const auto device = metal::required_device();
+  const metal::Capabilities gpu = metal::capabilities_of(device.get());
+  std::vector<CompiledKernels> out;
+  for (const metal::KernelSource& source : metal::kernel_sources()) {
+    if (std::strcmp(source.family, "matmul_tensor") == 0 && !gpu.tensor_ops) continue;
+    NS::Error* error = nullptr;
+    const auto start = std::chrono::steady_clock::now();
+    const auto library = metal::compile(device.get(), gpu, source, &error);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    CompiledKernels family{source.family, took.count(), 0, {}};
+    if (library)
+      family.functions = static_cast<int>(library->functionNames()->count());
+    else
+      family.error = metal::text_of(error);
+    out.push_back(std::move(family));
+  }
+  return out;
 }
 
 }  // namespace saragossa

@@ -1,0 +1,13 @@
+#pragma once
+// Whether the tensor operations of this GPU, system and compiler compute what they should.
+
+#include <string>
+
+#include "device.h"
+
+namespace saragossa::metal {
+
+/// Runs matmul_tensor against matmul at several numbers of rows and waits. Empty: they agree; else what went wrong.
+std::string check_tensor_ops(Device& device);
+
+}  // namespace saragossa::metal

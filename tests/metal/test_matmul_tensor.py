@@ -1,0 +1,136 @@
+"""Linears by the tensor operations of Metal 4: an M5 with macOS 26.2 is played."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from metal.emulator import Emulator
+from metal.test_linear import EXACT, GROUPS, encode, expected, reference_of
+from unit.ops.harness import Ops
+from unit.ops.test_linear import FORMS, inputs, linear, make, normalised
+
+# x and weights are rounded to half, each by at most 2^-11; the errors of many products cancel.
+HALF = 5e-4
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Emulator]:
+    emulator = Emulator()
+    emulator.set("gpu_family", 10)
+    emulator.set("os_version", "26.2")
+    yield emulator
+    emulator.set("gpu_family", 9)
+
+
+@pytest.fixture(scope="module")
+def m5(emulator: Emulator) -> Ops:
+    """The self-test of a device takes a second of checks: most tests share one."""
+    emulator.set("check", True)
+    return Ops(device="metal")
+
+
+@pytest.fixture(scope="module")
+def apart(emulator: Emulator) -> Ops:
+    emulator.set("check", True)
+    return Ops(device="metal", fused=False)
+
+
+@pytest.fixture(autouse=True)
+def checked(emulator: Emulator) -> Iterator[None]:
+    emulator.set("check", True)
+    emulator.set("trace", False)
+    yield
+    assert emulator.reports() == []
+
+
+def test_the_self_test_turns_them_on(m5: Ops) -> None:
+    assert m5.device.description == "Apple M5, tensor operations"
+
+
+@pytest.mark.parametrize(("name", "value"), [("gpu_family", 9), ("os_version", "26.1")])
+def test_an_older_mac_has_none(emulator: Emulator, name: str, value: object) -> None:
+    emulator.set(name, value)
+    try:
+        assert "tensor" not in Ops(device="metal").device.description
+    finally:
+        emulator.set("gpu_family", 10)
+        emulator.set("os_version", "26.2")
+
+
+def test_the_switch_turns_them_off(m5: Ops) -> None:
+    device = Ops(device="metal", metal_tensor_ops=False)
+    assert "tensor" not in device.device.description
+    case = make(70, 192, 4, 64, "bf16")
+    x = inputs(33, 192)
+    assert normalised(linear(device, case, x), expected(case, x), x, case) <= EXACT
+    assert normalised(linear(m5, case, x), expected(case, x), x, case) > EXACT
+
+
+def test_a_compiler_that_refuses_leaves_the_others(emulator: Emulator) -> None:
+    emulator.set("fail_compile_of", "matmul_tensor")
+    emulator.set("fail_compile", 0)
+    try:
+        ops = Ops(device="metal")
+    finally:
+        emulator.set("fail_compile", -1)
+        emulator.set("fail_compile_of", "")
+    assert ", tensor operations off: metal: the kernels of 'matmul_tensor'" in ops.device.description
+    case = make(70, 192, 4, 64, "bf16")
+    x = inputs(33, 192)
+    assert normalised(linear(ops, case, x), expected(case, x), x, case) <= EXACT
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize(("bits", "group"), [*FORMS, (0, 0)])
+def test_every_format(m5: Ops, bits: int, group: int, dtype: str) -> None:
+    for out, groups, rows in ((19, 5, 9), (70, 1, 64)):
+        case = make(out, (group or 32) * groups, bits, group, dtype)
+        x = inputs(rows, case.n_in)
+        error = normalised(linear(m5, case, x), expected(case, x), x, case)
+        assert error <= HALF, (out, rows)
+        assert (error > EXACT) != (bits == 0 and dtype == "f32"), "the other kernel ran"
+
+
+@pytest.mark.parametrize("order", ["in_order", "reversed", "random"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_every_order_and_layout(m5: Ops, emulator: Emulator, order: str, shuffle: bool) -> None:
+    emulator.set("shuffle_cooperative", shuffle)
+    emulator.set("order", order)
+    case = make(150, 192, 6, 64, "f16")
+    for rows in (16, 33, 100):
+        x = inputs(rows, case.n_in)
+        assert normalised(linear(m5, case, x), expected(case, x), x, case) <= HALF, rows
+    emulator.set("shuffle_cooperative", False)
+    emulator.set("order", "in_order")
+
+
+def test_rows_of_any_size_fit_half(m5: Ops) -> None:
+    """Each row has a scale of its own; what is not finite stays in its row."""
+    ops, case = m5, make(70, 192, 4, 64, "bf16")
+    x = inputs(40, 192).astype(np.float64) * 10.0 ** np.linspace(-30, 30, 40)[:, None]
+    x[5] = 0.0
+    got = linear(ops, case, x.astype(np.float32))
+    size = np.maximum(np.linalg.norm(x, axis=1), 1e-30)[:, None] * case.size
+    assert float(np.max(np.abs(got - x @ case.w.T) / size)) <= HALF
+    clean = got
+    x[7, 3], x[30, 100] = np.nan, np.inf
+    got = linear(ops, case, x.astype(np.float32))
+    assert not np.isfinite(got[[7, 30]]).any()
+    assert np.delete(got, [7, 30], axis=0).tobytes() == np.delete(clean, [7, 30], axis=0).tobytes()
+
+
+@pytest.mark.parametrize("formats", ["same", "middle"])
+@pytest.mark.parametrize("op", ["linear_group", "linear_add", "silu", "gelu_tanh"])
+def test_fused(m5: Ops, apart: Ops, op: str, formats: str) -> None:
+    outs = (35, 35, 9) if op == "linear_group" else (35, 35, 35)
+    weights = [make(o, 384, *f) for o, f in zip(outs, GROUPS[formats], strict=True)]
+    x, start = inputs(33, 384) * np.float32(0.1), inputs(33, 35)
+    bias = [inputs(1, o + 1)[0, :o] for o in outs]
+    got = encode(m5, op, weights, x, bias, start)
+    for g, w in zip(got, reference_of(op, weights, x, bias, start), strict=True):
+        np.testing.assert_allclose(g, w, rtol=2e-3, atol=2e-3 * float(np.abs(w).max()))
+    decomposed = encode(apart, op, weights, x, bias, start)
+    assert [g.tobytes() for g in got] == [d.tobytes() for d in decomposed]
