@@ -4,6 +4,7 @@
 #   make test       build, then the tests          make test-long   also the slow ones and foreign ISAs
 #   make lint       formatters, linters, layers    make bench       our figures on this machine
 #   make build      only build                     make compare     beside other engines: bench/README.md
+#   make test-metal the Metal device, emulated     make metal-counters   what a token costs on it
 #   make clean      remove .venv, build/ and caches
 #
 # PYTHON=python3.12 chooses the interpreter, WERROR=OFF keeps warnings warnings, JOBS=1 spares the machine.
@@ -21,7 +22,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CPP_FILES = $(shell find csrc metal tests/cpp -name '*.h' -o -name '*.inl' -o -name '*.cpp' -o -name '*.metal')
 
-.PHONY: demo build test build-metal test-metal test-long lint bench compare clean
+.PHONY: demo build test build-metal test-metal metal-counters test-long lint bench compare clean
 
 demo: build
 	@answer=build/demo-answer.txt; \
@@ -51,6 +52,10 @@ build-metal: .venv/.build
 
 test-metal: build build-metal .venv/.test
 	$(BIN)/python -m pytest tests/metal
+
+# Calls and bytes of a decoded token on the Metal device, per model, with their bounds.
+metal-counters: build build-metal
+	@$(BIN)/python bench/metal_counters.py
 
 test-long: test
 	@for script in tests/cpp/run_neon.sh tests/cpp/run_avx512.sh; do echo "== $$script"; PYTHON=$(BIN)/python $$script; done

@@ -2,7 +2,7 @@
 
 namespace saragossa {
 
-void check_weight(const Weight& w, const std::string& what) {
+void check_weight(const Weight& w, std::string_view what) {
   const auto bad = [&](const auto&... parts) { fail(ErrorKind::weights, what, ": ", parts...); };
   if (!w.affine()) {
     if (!is_float(w.data.dtype)) bad("dense weight in ", name_of(w.data.dtype), ", supported are f32, f16, bf16");

@@ -22,6 +22,6 @@ struct Weight {
 };
 
 /// Throws Error(weights) that names `what` when the parts do not fit each other.
-void check_weight(const Weight& w, const std::string& what);
+void check_weight(const Weight& w, std::string_view what);
 
 }  // namespace saragossa
