@@ -209,6 +209,21 @@ void CommandEncoder::do_norm_add(const Tensor& y, const Tensor& x, const Tensor&
   add(y, y, normed);
 }
 
+void CommandEncoder::norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& w2,
+                                   float eps) {
+  check::rms_norm(y, x, w);
+  check::rms_norm(z, y, w2);
+  if (!fused()) return CommandEncoder::do_norm_add_norm(y, z, x, w, w2, eps);
+  if (has_fused(FusedOp::norm_add_norm)) record("norm_add_norm", tensors(x, w, w2, y), tensors(y, z));
+  do_norm_add_norm(y, z, x, w, w2, eps);
+}
+
+void CommandEncoder::do_norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w,
+                                      const Tensor& w2, float eps) {
+  norm_add(y, x, w, eps);
+  rms_norm(z, y, w2, eps);
+}
+
 void CommandEncoder::qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm,
                                     const Rope& rope, const KvLayer& kv, const Batch& batch) {
   check::rope(q, rope, batch.positions);

@@ -79,7 +79,7 @@ struct SampleArgs {
 };
 
 /// The ops that have a decomposition.
-enum class FusedOp { linear_group, linear_add, linear_gated, norm_add, qk_rope_append };
+enum class FusedOp { linear_group, linear_add, linear_gated, norm_add, norm_add_norm, qk_rope_append };
 
 /// What an op touched: for barriers, and for traces and tests.
 struct OpRecord {
@@ -137,6 +137,8 @@ class CommandEncoder {
                     const Tensor& up_bias, Activation act);
   /// y += rms_norm(x).
   void norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps);
+  /// y += rms_norm(x, w), then z = rms_norm(y, w2).
+  void norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& w2, float eps);
   /// Norm of q and k heads, rope of both, k and v appended.
   void qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm, const Rope& rope,
                       const KvLayer& kv, const Batch& batch);
@@ -167,6 +169,8 @@ class CommandEncoder {
   virtual void do_linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up,
                                const Tensor& gate_bias, const Tensor& up_bias, Activation act);
   virtual void do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps);
+  virtual void do_norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& w2,
+                                float eps);
   virtual void do_qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm,
                                  const Rope& rope, const KvLayer& kv, const Batch& batch);
 

@@ -140,6 +140,7 @@ bool CpuEncoder::has_fused(FusedOp op) const {
     case FusedOp::linear_add:
     case FusedOp::linear_gated:
     case FusedOp::norm_add:
+    case FusedOp::norm_add_norm:
     case FusedOp::qk_rope_append: return true;
   }
   return false;
@@ -173,6 +174,19 @@ void CpuEncoder::do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w, 
         n = x.shape.last(), eps](Executor& ex) {
     ex.rows(rows, n, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) ex.kernels.norm_add(y + r * n, x + r * n, w, eps, n);
+    });
+  });
+}
+
+void CpuEncoder::do_norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& w2,
+                                  float eps) {
+  push([y = raw_data<float>(y), z = raw_data<float>(z), x = raw_data<float>(x), w = raw_data<float>(w),
+        w2 = raw_data<float>(w2), rows = x.shape.rows(), n = x.shape.last(), eps](Executor& ex) {
+    ex.rows(rows, n, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        ex.kernels.norm_add(y + r * n, x + r * n, w, eps, n);
+        ex.kernels.rms_norm(z + r * n, y + r * n, w2, eps, n);
+      }
     });
   });
 }

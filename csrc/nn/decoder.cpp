@@ -33,11 +33,12 @@ Tensor Decoder::forward(CommandEncoder& enc, const Batch& batch, const KvCache& 
   const LayerScratch s(enc, spec_, tokens);
   enc.embed(x, embed_, batch.ids, spec_.embed_scale);
 
+  layers_.front().begin(enc, x, s);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const DecoderLayer& layer = layers_[i];
     const KvLayer& kv = cache.layer(i);
     const bool last = i + 1 == layers_.size();
-    layer.project(enc, x, ropes_[layer.spec().attention.rope], kv, batch, s);
+    layer.project(enc, ropes_[layer.spec().attention.rope], kv, batch, s);
     if (last && !rows) return {};
     layer.attend(enc, kv, batch, s);
     const int64_t width = layer.spec().attention.heads * layer.spec().attention.head_dim;
@@ -51,7 +52,7 @@ Tensor Decoder::forward(CommandEncoder& enc, const Batch& batch, const KvCache& 
       x = wanted_x;
       attended = wanted;
     }
-    layer.finish(enc, x, attended, s);
+    layer.finish(enc, x, attended, last ? norm_ : layers_[i + 1].input_norm(), s);
     if (hidden && rows) {
       const Tensor kept = enc.device().tensor(DType::f32, {rows.shape[0], spec_.hidden});
       if (x.shape[0] == tokens) {
@@ -64,7 +65,6 @@ Tensor Decoder::forward(CommandEncoder& enc, const Batch& batch, const KvCache& 
   }
 
   const Tensor normed = s.normed.slice(0, x.shape[0] * spec_.hidden).reshape({x.shape[0], spec_.hidden});
-  enc.rms_norm(normed, x, norm_, spec_.norm_eps);
   const Tensor logits = enc.scratch(DType::f32, {x.shape[0], spec_.vocab});
   enc.linear(logits, normed, head_);
   if (spec_.final_softcap > 0.0f) enc.softcap(logits, spec_.final_softcap);

@@ -67,12 +67,15 @@ DecoderLayer::DecoderLayer(WeightLoader& weights, const DecoderSpec& spec, size_
   qk_norm_.eps = eps_;
 }
 
-void DecoderLayer::project(CommandEncoder& enc, const Tensor& x, const Rope& rope, const KvLayer& kv,
-                           const Batch& batch, const LayerScratch& s) const {
+void DecoderLayer::begin(CommandEncoder& enc, const Tensor& x, const LayerScratch& s) const {
+  enc.rms_norm(view(s.normed, x.shape[0], hidden_), x, attn_norm_, eps_);
+}
+
+void DecoderLayer::project(CommandEncoder& enc, const Rope& rope, const KvLayer& kv, const Batch& batch,
+                           const LayerScratch& s) const {
   const AttentionSpec& a = spec_.attention;
   const int64_t rows = batch.tokens();
   const Tensor normed = view(s.normed, rows, hidden_);
-  enc.rms_norm(normed, x, attn_norm_, eps_);
   const LinearOut outs[] = {{view(s.q, rows, a.heads * a.head_dim), &q_, q_bias_},
                             {view(s.k, rows, a.kv_heads * a.head_dim), &k_, k_bias_},
                             {view(s.v, rows, a.kv_heads * a.head_dim), &v_, v_bias_}};
@@ -89,21 +92,25 @@ void DecoderLayer::attend(CommandEncoder& enc, const KvLayer& kv, const Batch& b
 }
 
 void DecoderLayer::add_branch(CommandEncoder& enc, const Tensor& x, const Tensor& input, const Weight& w,
-                              const Tensor& bias, const Tensor& post_norm, const LayerScratch& s) const {
-  if (!post_norm) return enc.linear_add(x, input, w, bias);
+                              const Tensor& bias, const Tensor& post_norm, const Tensor& next_norm,
+                              const LayerScratch& s) const {
+  const Tensor normed = view(s.normed, x.shape[0], hidden_);
+  if (!post_norm) {
+    enc.linear_add(x, input, w, bias);
+    return enc.rms_norm(normed, x, next_norm, eps_);
+  }
   const Tensor branch = view(s.branch, x.shape[0], hidden_);
   enc.linear(branch, input, w, bias);
-  enc.norm_add(x, branch, post_norm, eps_);
+  enc.norm_add_norm(x, normed, branch, post_norm, next_norm, eps_);
 }
 
-void DecoderLayer::finish(CommandEncoder& enc, const Tensor& x, const Tensor& attended, const LayerScratch& s) const {
+void DecoderLayer::finish(CommandEncoder& enc, const Tensor& x, const Tensor& attended, const Tensor& next_norm,
+                          const LayerScratch& s) const {
   const int64_t rows = x.shape[0];
-  add_branch(enc, x, attended, o_, o_bias_, attn_post_norm_, s);
-  const Tensor normed = view(s.normed, rows, hidden_);
-  enc.rms_norm(normed, x, mlp_norm_, eps_);
+  add_branch(enc, x, attended, o_, o_bias_, attn_post_norm_, mlp_norm_, s);
   const Tensor gated = view(s.gated, rows, spec_.mlp.intermediate);
-  enc.linear_gated(gated, normed, gate_, up_, gate_bias_, up_bias_, spec_.mlp.activation);
-  add_branch(enc, x, gated, down_, down_bias_, mlp_post_norm_, s);
+  enc.linear_gated(gated, view(s.normed, rows, hidden_), gate_, up_, gate_bias_, up_bias_, spec_.mlp.activation);
+  add_branch(enc, x, gated, down_, down_bias_, mlp_post_norm_, next_norm, s);
 }
 
 }  // namespace saragossa

@@ -208,7 +208,7 @@ def test_keys_and_values_are_read_once_a_kv_head(
     # Lanes that have no key of their own read their neighbours' again: rows of 160 bytes leave some.
     most = cached if 256 % d == 0 else cached * 5 // 4
     assert all(cached <= b["requested_read"] <= most for b in of_cache)
-    # Splits pass on a maximum, a sum and d values a head; beside the cache there are the queries and a few numbers.
+    # Splits pass on a maximum, a sum and d values a head; beside the cache: the queries, a few numbers.
     assert decode["requested_written"] == 3 * heads * (d + 2) * 4
     assert decode["unique_read"] <= 2 * cached + heads * d * 4 + 64
 

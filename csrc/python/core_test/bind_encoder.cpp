@@ -87,6 +87,8 @@ void register_encoder(py::module_& m) {
           py::arg("y"), py::arg("x"), py::arg("gate"), py::arg("up"), py::arg("act"), py::arg("gate_bias") = none,
           py::arg("up_bias") = none)
       .def("norm_add", &E::norm_add, py::arg("y"), py::arg("x"), py::arg("w"), py::arg("eps"))
+      .def("norm_add_norm", &E::norm_add_norm, py::arg("y"), py::arg("z"), py::arg("x"), py::arg("w"), py::arg("w2"),
+           py::arg("eps"))
       .def("qk_rope_append", &E::qk_rope_append, py::arg("q"), py::arg("k"), py::arg("v"), py::arg("norm"),
            py::arg("rope"), py::arg("kv"), py::arg("batch"))
       .def(

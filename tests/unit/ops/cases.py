@@ -70,6 +70,27 @@ def norm_case(op: str, rows: int, n: int, eps: float = 1e-6, scale: float = 1.0)
     return Case(op, f"{rows}x{n}-scale{scale:g}", make, expected, encode)
 
 
+def norm_add_norm_case(rows: int, n: int, eps: float = 1e-6) -> Case:
+    def make(rng: Generator) -> Arrays:
+        return {
+            "x": normal(rng, rows, n),
+            "y": normal(rng, rows, n, scale=3.0),
+            "w": normal(rng, n),
+            "w2": normal(rng, n),
+        }
+
+    def expected(a: Arrays) -> Arrays:
+        y = reference.rms_norm(a["x"], a["w"], eps) + a["y"]
+        return {"y": y, "z": reference.rms_norm(y, a["w2"], eps)}
+
+    def encode(ops: Ops, enc: Any, a: Arrays) -> dict[str, Any]:
+        y, z = ops.f32(a["y"]), ops.empty(rows, n)
+        enc.norm_add_norm(y, z, ops.f32(a["x"]), ops.f32(a["w"]), ops.f32(a["w2"]), eps)
+        return {"y": y, "z": z}
+
+    return Case("norm_add_norm", f"{rows}x{n}", make, expected, encode)
+
+
 def add_case(rows: int, n: int) -> Case:
     def encode(ops: Ops, enc: Any, a: Arrays) -> dict[str, Any]:
         y = ops.empty(rows, n)
@@ -345,6 +366,8 @@ CASES = [
         for op in ("rms_norm", "norm_add")
         for r, n in ((1, 1), (3, 7), (5, 64), (2, 1027), (70, 576))
     ),
+    *(norm_add_norm_case(r, n) for r, n in ((1, 1), (3, 7), (2, 1027), (9, 640), (2, 4608))),
+    norm_case("rms_norm", 1, 4608),
     norm_case("rms_norm", 2, 100, scale=1e-4),
     norm_case("rms_norm", 2, 100, scale=1e4),
     *(add_case(r, n) for r, n in ((1, 1), (3, 13), (97, 1001))),

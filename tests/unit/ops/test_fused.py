@@ -65,6 +65,16 @@ def norm_add(rows: int, n: int) -> Encode:
     return encode
 
 
+def norm_add_norm(rows: int, n: int) -> Encode:
+    def encode(ops: Ops, enc: Any) -> dict[str, Any]:
+        r = rng()
+        y, z = ops.f32(normal(r, rows, n)), ops.empty(rows, n)
+        enc.norm_add_norm(y, z, ops.f32(normal(r, rows, n)), ops.f32(normal(r, n)), ops.f32(normal(r, n)), 1e-6)
+        return {"y": y, "z": z}
+
+    return encode
+
+
 def qk_rope_append(p: Paged, dims: int, *, norms: bool) -> Encode:
     def encode(ops: Ops, enc: Any) -> dict[str, Any]:
         r = rng()
@@ -83,6 +93,8 @@ def qk_rope_append(p: Paged, dims: int, *, norms: bool) -> Encode:
 EXACT: dict[str, Encode] = {
     "norm_add-1x576": norm_add(1, 576),
     "norm_add-70x101": norm_add(70, 101),
+    "norm_add_norm-1x640": norm_add_norm(1, 640),
+    "norm_add_norm-70x101": norm_add_norm(70, 101),
     "qk_rope_append-decode": qk_rope_append(Paged(((300, 1),), 4, 2, 64), 64, norms=True),
     "qk_rope_append-plain": qk_rope_append(Paged(((20, 3),), 6, 3, 20, block=16), 12, norms=False),
     "qk_rope_append-prefill": qk_rope_append(Paged(((200, 200), (0, 4)), 4, 2, 128), 128, norms=True),
