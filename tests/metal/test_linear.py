@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,20 @@ def test_many_rows_without_matrices(metal: Ops, rows: int, bits: int) -> None:
     assert linear(metal, case, x).tobytes() != by_matvec.tobytes()  # else this test compares nothing
 
 
-def encode(ops: Ops, op: str, weights: list[Case], x: Array, bias: Array, start: Array) -> list[Array]:
+def fused_inputs(
+    outs: tuple[int, ...], formats: str, rows: int
+) -> tuple[list[Case], Array, list[Array], Array]:
+    """Weights and biases of which no two are equal, x, and what linear_add adds to."""
+    weights, bias = [], []
+    for j, (out, form) in enumerate(zip(outs, GROUPS[formats], strict=True)):
+        case = make(out, 384, *form)
+        turned = {n: np.roll(getattr(case, n), j, axis=0) for n in ("data", "scales", "biases", "w", "size")}
+        weights.append(replace(case, **turned))
+        bias.append(np.roll(inputs(1, out)[0], j))
+    return weights, inputs(rows, 384) * np.float32(0.1), bias, inputs(rows, outs[0])
+
+
+def encode(ops: Ops, op: str, weights: list[Case], x: Array, bias: list[Array], start: Array) -> list[Array]:
     ws, xt, biases = [w.weight(ops) for w in weights], ops.f32(x), [ops.f32(b) for b in bias]
     if op == "linear_group":
         biases[1] = core.Tensor()
@@ -115,7 +129,7 @@ def encode(ops: Ops, op: str, weights: list[Case], x: Array, bias: Array, start:
     return [np.asarray(y.numpy())]
 
 
-def reference_of(op: str, weights: list[Case], x: Array, bias: Array, start: Array) -> list[Array]:
+def reference_of(op: str, weights: list[Case], x: Array, bias: list[Array], start: Array) -> list[Array]:
     sums = [expected(w, x) + b for w, b in zip(weights, bias, strict=True)]
     if op == "linear_group":
         sums[1] -= bias[1]
@@ -138,12 +152,10 @@ GROUPS = {
 def test_fused(metal: Ops, emulator: Emulator, op: str, formats: str) -> None:
     """Equal to NumPy within rounding, and to its own decomposition bit by bit."""
     outs = (35, 35, 9) if op == "linear_group" else (35, 35, 35)
-    weights = [make(o, 384, *f) for o, f in zip(outs, GROUPS[formats], strict=True)]
     apart = plain(fused=False)
     for index, rows in enumerate((1, 3, 8, 33)):
         emulator.set("order", ORDERS[index % 3])
-        x, start = inputs(rows, 384) * np.float32(0.1), inputs(rows, 35)
-        bias = [inputs(1, o + 1)[0, :o] for o in outs]
+        weights, x, bias, start = fused_inputs(outs, formats, rows)
         want = reference_of(op, weights, x, bias, start)
         got = encode(metal, op, weights, x, bias, start)
         for g, w in zip(got, want, strict=True):
@@ -154,9 +166,9 @@ def test_fused(metal: Ops, emulator: Emulator, op: str, formats: str) -> None:
 
 @pytest.mark.parametrize(("formats", "dispatches"), [("same", 1), ("middle", 2), ("dtype", 3)])
 def test_a_group_shares_its_dispatch(metal: Ops, emulator: Emulator, formats: str, dispatches: int) -> None:
-    weights = [make(8, 384, *f) for f in GROUPS[formats]]
+    weights, x, bias, start = fused_inputs((8, 8, 8), formats, 1)
     emulator.counters(reset=True)
-    encode(metal, "linear_group", weights, inputs(1, 384), inputs(3, 8), inputs(1, 8))
+    encode(metal, "linear_group", weights, x, bias, start)
     counters = emulator.counters()
     assert (counters["dispatches"], counters["barriers"]) == (dispatches, 0)
 
@@ -180,3 +192,15 @@ def test_weights_are_read_once(metal: Ops, emulator: Emulator, bits: int, rows: 
     requested = {b["unique_read"]: b["requested_read"] for b in dispatch["buffers"]}
     assert requested[codes] == codes
     assert requested[rows * n * 4] == rows * n * 4 * out // 4  # x: once by each four outputs
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize(("bits", "group"), [*FORMS, (0, 0)])
+def test_embedding(metal: Ops, bits: int, group: int, dtype: str) -> None:
+    """Ids outside the table give NaN."""
+    case = make(30, (group or 37) * 3, bits, group, dtype)
+    ids = [29, 0, -1, 7, 30, -(2**31), 7]
+    y, table, tokens = metal.empty(len(ids), case.n_in), case.weight(metal), metal.i32(ids)
+    metal.run(lambda e: e.embed(y, table, tokens, 0.5))
+    want = np.stack([case.w[i] * 0.5 if 0 <= i < 30 else np.full(case.n_in, np.nan) for i in ids])
+    np.testing.assert_allclose(y.numpy(), want, rtol=1e-6, atol=1e-7)

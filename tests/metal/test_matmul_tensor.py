@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from metal.emulator import Emulator
-from metal.test_linear import EXACT, GROUPS, encode, expected, reference_of
+from metal.test_linear import EXACT, encode, expected, fused_inputs, reference_of
 from unit.ops.harness import Ops
 from unit.ops.test_linear import FORMS, inputs, linear, make, normalised
 
@@ -126,9 +126,7 @@ def test_rows_of_any_size_fit_half(m5: Ops) -> None:
 @pytest.mark.parametrize("op", ["linear_group", "linear_add", "silu", "gelu_tanh"])
 def test_fused(m5: Ops, apart: Ops, op: str, formats: str) -> None:
     outs = (35, 35, 9) if op == "linear_group" else (35, 35, 35)
-    weights = [make(o, 384, *f) for o, f in zip(outs, GROUPS[formats], strict=True)]
-    x, start = inputs(33, 384) * np.float32(0.1), inputs(33, 35)
-    bias = [inputs(1, o + 1)[0, :o] for o in outs]
+    weights, x, bias, start = fused_inputs(outs, formats, 33)
     got = encode(m5, op, weights, x, bias, start)
     for g, w in zip(got, reference_of(op, weights, x, bias, start), strict=True):
         np.testing.assert_allclose(g, w, rtol=2e-3, atol=2e-3 * float(np.abs(w).max()))
