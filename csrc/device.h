@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/switches.h"
 #include "core/tensor.h"
@@ -73,6 +74,12 @@ struct DeviceMemory {
   int64_t recommended = 0;  // the most that the system advises to use
 };
 
+struct KernelTime {
+  std::string kernel;
+  int64_t runs = 0;
+  double seconds = 0.0;
+};
+
 class Device {
  public:
   explicit Device(Switches switches) : switches_(std::move(switches)) {}
@@ -100,6 +107,8 @@ class Device {
   virtual bool lazy_memory() const { return true; }
   /// Until everything that was submitted is done.
   virtual void wait_idle() {}
+  /// GPU time by kernel so far, where each dispatch runs alone (switch `metal_resident` off); else nothing.
+  virtual std::vector<KernelTime> kernel_times() const { return {}; }
 
   Tensor tensor(DType dtype, Shape shape, bool sparse = false);
 

@@ -29,6 +29,18 @@ std::string archive_key(const Capabilities& gpu) {
 
 }  // namespace
 
+NS::SharedPtr<MTL::Library> compile(MTL::Device* device, const Capabilities& gpu, const KernelSource& source,
+                                    NS::Error** error) {
+  const auto options = NS::TransferPtr(MTL::CompileOptions::alloc()->init());
+  // Safe math costs nothing where memory is the limit, and keeps results equal between devices and systems.
+  if (gpu.os_major >= 15)
+    options->setMathMode(MTL::MathModeSafe);
+  else
+    options->setFastMathEnabled(false);
+  if (std::strcmp(source.family, "matmul_tensor") == 0) options->setLanguageVersion(MTL::LanguageVersion4_0);
+  return NS::TransferPtr(device->newLibrary(ns_string(source.text), options.get(), error));
+}
+
 size_t Kernels::Hash::operator()(const Key& key) const {
   uint64_t hash = reinterpret_cast<uintptr_t>(key.kernel);
   for (size_t i = 0; i < key.constants.count; ++i) hash = (hash ^ key.constants.values[i]) * 0x9e3779b97f4a7c15ull;
@@ -50,15 +62,8 @@ MTL::ComputePipelineState* Kernels::pipeline(const Kernel& kernel, const Constan
 MTL::Library* Kernels::library(const char* family) {
   NS::SharedPtr<MTL::Library>& slot = libraries_[family];
   if (slot) return slot.get();
-  const auto options = NS::TransferPtr(MTL::CompileOptions::alloc()->init());
-  // Safe math costs nothing where memory is the limit, and keeps results equal between devices and systems.
-  if (gpu_.os_major >= 15)
-    options->setMathMode(MTL::MathModeSafe);
-  else
-    options->setFastMathEnabled(false);
-  if (std::strcmp(family, "matmul_tensor") == 0) options->setLanguageVersion(MTL::LanguageVersion4_0);
   NS::Error* error = nullptr;
-  slot = NS::TransferPtr(device_->newLibrary(ns_string(source_of(family).text), options.get(), &error));
+  slot = compile(device_, gpu_, source_of(family), &error);
   if (!slot) fail(ErrorKind::device, "metal: the kernels of '", family, "' do not compile: ", text_of(error));
   return slot.get();
 }

@@ -23,6 +23,10 @@ struct KernelSource {
 };
 std::span<const KernelSource> kernel_sources();
 
+/// The library of a family; none, and the compiler's words, where it does not compile.
+NS::SharedPtr<MTL::Library> compile(MTL::Device* device, const Capabilities& gpu, const KernelSource& source,
+                                    NS::Error** error);
+
 /// A kernel function of a family. Defined once, beside its launch; known by its address.
 struct Kernel {
   const char* family;

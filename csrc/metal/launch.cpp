@@ -35,7 +35,7 @@ void Launch::groups(int64_t x, int64_t y, int64_t z, int64_t threads_x, int64_t 
   if (x * y * z == 0) return;
   compute_->dispatchThreadgroups(MTL::Size(unsigned_of(x), unsigned_of(y), unsigned_of(z)),
                                  MTL::Size(unsigned_of(threads_x), unsigned_of(threads_y), 1));
-  encoder_.dispatched();
+  encoder_.dispatched(kernel_);
 }
 
 }  // namespace saragossa::metal

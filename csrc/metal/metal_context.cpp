@@ -19,6 +19,20 @@ void Context::wait_idle() {
   last->waitUntilCompleted();
 }
 
+void Context::add_time(const char* kernel, double seconds) {
+  const std::lock_guard lock(mutex_);
+  KernelTime& time = times_[kernel];
+  ++time.runs;
+  time.seconds += seconds;
+}
+
+std::vector<KernelTime> Context::times() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<KernelTime> out;
+  for (const auto& [kernel, time] : times_) out.push_back({kernel, time.runs, time.seconds});
+  return out;
+}
+
 std::unique_ptr<Arena> Context::take_arena() {
   const std::lock_guard lock(mutex_);
   if (arenas_.empty()) return std::make_unique<Arena>(memory, switches.poison_scratch);

@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "core/switches.h"
@@ -32,12 +34,16 @@ struct Context {
   /// Until what the queue was given so far is done.
   void wait_idle();
 
+  void add_time(const char* kernel, double seconds);
+  std::vector<KernelTime> times() const;
+
   std::unique_ptr<Arena> take_arena();
   void give_arena(std::unique_ptr<Arena> arena);
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Arena>> arenas_;
+  std::map<std::string, KernelTime> times_;
 };
 
 /// One command buffer under construction, with its only encoder and its scratch. A long prefill takes several, so that

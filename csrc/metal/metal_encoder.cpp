@@ -22,10 +22,12 @@ void MetalEncoder::order() {
 
 void MetalEncoder::barrier() { compute()->memoryBarrier(MTL::BarrierScopeBuffers); }
 
-void MetalEncoder::dispatched() {
+void MetalEncoder::dispatched(const Kernel& kernel) {
   if (context_->switches.metal_resident) return;
   step_->cut(*context_);
-  step_->earlier.back()->waitUntilCompleted();
+  MTL::CommandBuffer* done = step_->earlier.back().get();
+  done->waitUntilCompleted();
+  context_->add_time(kernel.function, done->GPUEndTime() - done->GPUStartTime());
 }
 
 void MetalEncoder::worked(int64_t multiply_adds) {

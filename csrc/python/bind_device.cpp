@@ -55,6 +55,12 @@ void bind_device(py::module_& m) {
            py::arg("metal_simdgroup_attention") = true, py::arg("kernel_cache") = "")
       .def_property_readonly("name", &Device::name)
       .def_property_readonly("description", &Device::description)
+      .def("kernel_times",
+           [](const Device& d) {
+             py::list out;
+             for (const KernelTime& t : d.kernel_times()) out.append(py::make_tuple(t.kernel, t.runs, t.seconds));
+             return out;
+           })
       .def("memory", [](const Device& d) {
         const DeviceMemory memory = d.memory();
         py::dict out;
@@ -64,6 +70,16 @@ void bind_device(py::module_& m) {
         return out;
       });
   m.def("metal_available", &metal_available);
+  m.def("compile_metal_kernels", [] {
+    std::vector<CompiledKernels> compiled;
+    {
+      const py::gil_scoped_release released;
+      compiled = compile_metal_kernels();
+    }
+    py::list out;
+    for (const CompiledKernels& k : compiled) out.append(py::make_tuple(k.family, k.seconds, k.functions, k.error));
+    return out;
+  });
   m.def("instruction_sets", [] {
     std::vector<std::string> names;
     for (const cpu::Isa isa : cpu::available()) names.emplace_back(cpu::name_of(isa));

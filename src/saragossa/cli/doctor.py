@@ -1,4 +1,5 @@
-"""`saragossa doctor`: this machine, the versions, a self-check; `--fits MODEL`: will it fit."""
+"""`saragossa doctor`: this machine, the versions, a self-check; `--fits MODEL`: will it fit;
+`--metal-report FILE`: what only a Mac can tell."""
 
 from __future__ import annotations
 
@@ -23,6 +24,12 @@ def run(args: argparse.Namespace) -> int:
         return _fits(args)
     if args.context is not None or args.memory is not None:
         raise UsageError("--context and --memory go with --fits MODEL")
+    if args.model is not None and args.metal_report is None:
+        raise UsageError("--model goes with --metal-report FILE")
+    if args.metal_report is not None:
+        from saragossa.cli import metal_report
+
+        return 0 if metal_report.write(Path(args.metal_report), args.model, facts()) else 1
     from saragossa.cli.selfcheck import run_checks
 
     report = facts()

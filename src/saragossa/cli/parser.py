@@ -248,6 +248,18 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
         "--context", type=positive, metavar="N", help="with --fits: the context that is wanted"
     )
     parser.add_argument(
+        "--metal-report",
+        type=name,
+        metavar="FILE",
+        help="try the Metal device; write FILE and the same as JSON",
+    )
+    parser.add_argument(
+        "--model",
+        type=name,
+        metavar="MODEL",
+        help="with --metal-report: time this model, which is here already",
+    )
+    parser.add_argument(
         "--memory", metavar="SIZE", help="with --fits: as if so much memory were free, such as 8GiB"
     )
     parser.add_argument("--json", action="store_true", help="as one JSON object")

@@ -40,10 +40,7 @@ class Check:
 def run_checks() -> Iterator[Check]:
     """Compare every instruction set that this machine has, with both kinds of activations."""
     with tempfile.TemporaryDirectory(prefix="saragossa-doctor-") as name:
-        source, folder = Path(name, "float"), Path(name, "u4")
-        source.mkdir()
-        _write_model(source)
-        convert(source, folder, bits=4, group_size=64, progress=False)
+        folder = write_quantised(Path(name))
         reference = _logits(folder, "scalar", "f32")
         for isa in _core.instruction_sets():
             for activations, tolerance in TOLERANCES.items():
@@ -52,9 +49,21 @@ def run_checks() -> Iterator[Check]:
                 yield Check(f"{isa}, {activations}", error, tolerance)
 
 
+def write_quantised(folder: Path) -> Path:
+    """The model's folder, below `folder`."""
+    source, quantised = folder / "float", folder / "u4"
+    source.mkdir()
+    _write_model(source)
+    convert(source, quantised, bits=4, group_size=64, progress=False)
+    return quantised
+
+
 def _logits(folder: Path, isa: str, activations: str) -> npt.NDArray[np.float32]:
+    return logits_on(_core.Device("cpu", isa=isa, activations=activations), folder)
+
+
+def logits_on(device: _core.Device, folder: Path) -> npt.NDArray[np.float32]:
     """[TOKENS + 1, VOCAB]: those of a prefill, and of one more token alone."""
-    device = _core.Device("cpu", isa=isa, activations=activations)
     spec = load_spec(folder)
     tensors = bind(spec, SafetensorsIndex.open(folder))
     model = _core.Model(device, spec.decoder, tensors, blocks=1, kv_dtype="f32")
