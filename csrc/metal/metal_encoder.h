@@ -46,6 +46,8 @@ class MetalEncoder final : public CommandEncoder {
   void do_linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up, const Tensor& gate_bias,
                        const Tensor& up_bias, Activation act) override;
   void do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps) override;
+  void do_norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& w2,
+                        float eps) override;
   void do_qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm, const Rope& rope,
                          const KvLayer& kv, const Batch& batch) override;
 
