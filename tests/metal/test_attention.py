@@ -12,6 +12,7 @@ from metal.emulator import Emulator
 from saragossa import _core_test as core
 from unit.ops.cases import Case, Paged, attention_case, normal
 from unit.ops.harness import Array, Ops, error, from_bf16, read, to_bf16
+from unit.ops.test_fused import EXACT
 
 CASES = [
     attention_case("splits", Paged(((1900, 2),), 4, 2, 64)),
@@ -258,3 +259,17 @@ def test_a_row_without_a_block_is_not_appended(metal: Ops) -> None:
     changed = np.argwhere((cache.kv.k.numpy() != before).any(-1))
     assert changed.tolist() == [[2, 0, 3], [2, 1, 3]]
     assert (cache.kv.k.numpy()[2, :, 3] == to_bf16(np.ones(64))).all()
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_fused_equals_parts(metal: Ops, name: str) -> None:
+    """In one dispatch, in parts, and on the scalar CPU. A value of a bf16 cache may round the other way."""
+    results = []
+    for ops in (metal, Ops(device="metal", fused=False), Ops("scalar")):
+        enc = ops.begin()
+        out = EXACT[name](ops, enc)
+        enc.submit().wait()
+        results.append(read(out))
+    for key, fused in results[0].items():
+        for other in results[1:]:
+            assert error(fused, other[key]) <= (2**-6 if key.startswith("cache") else 2e-6), key

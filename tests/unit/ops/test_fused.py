@@ -69,7 +69,9 @@ def norm_add_norm(rows: int, n: int) -> Encode:
     def encode(ops: Ops, enc: Any) -> dict[str, Any]:
         r = rng()
         y, z = ops.f32(normal(r, rows, n)), ops.empty(rows, n)
-        enc.norm_add_norm(y, z, ops.f32(normal(r, rows, n)), ops.f32(normal(r, n)), ops.f32(normal(r, n)), 1e-6)
+        enc.norm_add_norm(
+            y, z, ops.f32(normal(r, rows, n)), ops.f32(normal(r, n)), ops.f32(normal(r, n)), 1e-6
+        )
         return {"y": y, "z": z}
 
     return encode
