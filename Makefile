@@ -60,6 +60,7 @@ metal-counters: build build-metal
 test-long: test
 	@for script in tests/cpp/run_neon.sh tests/cpp/run_avx512.sh; do echo "== $$script"; PYTHON=$(BIN)/python $$script; done
 	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m long tests/metal
 
 lint: .venv/.lint build
 	$(BIN)/ruff check .
