@@ -55,6 +55,7 @@ void MTLCommandBuffer::commit() {
   if (encoder_open) report("api", name() + ": commit before endEncoding of its encoder");
   if (!editable("commit")) return;
   calls().encode_ns += thread_cpu_ns() - created_ns_;
+  calls().method_ns += static_cast<uint64_t>(nanoseconds_of_ticks(ticks_in_methods() - created_ticks_));
   advance(CommandBufferStatus::committed);
   queue->thread->commit(this);
 }

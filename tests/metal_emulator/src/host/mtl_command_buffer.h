@@ -71,6 +71,7 @@ struct MTLCommandBuffer final : Instance<MTLCommandBuffer, Labelled> {
   void advance(CommandBufferStatus status);
 
   const uint64_t created_ns_ = thread_cpu_ns();
+  const uint64_t created_ticks_ = ticks_in_methods();
 
   std::vector<Handler> scheduled_handlers_, completed_handlers_;
   std::mutex mutex_;

@@ -22,6 +22,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "call_timer.h"
 #include "object.h"
 
 namespace emulator::host {
@@ -67,11 +68,17 @@ struct Adapter;
 
 template <class R, class T, class... Args, R (T::*Function)(Args...)>
 struct Adapter<Function> {
-  static R call(T* self, SEL, Args... args) { return (self->*Function)(args...); }
+  static R call(T* self, SEL, Args... args) {
+    const InMethod timer;
+    return (self->*Function)(args...);
+  }
 };
 template <class R, class T, class... Args, R (T::*Function)(Args...) const>
 struct Adapter<Function> {
-  static R call(const T* self, SEL, Args... args) { return (self->*Function)(args...); }
+  static R call(const T* self, SEL, Args... args) {
+    const InMethod timer;
+    return (self->*Function)(args...);
+  }
 };
 template <class R, class... Args, R (*Function)(Args...)>
 struct Adapter<Function> {

@@ -113,6 +113,7 @@ std::string counters_json() {
                                                                {"readbacks", c.readbacks},
                                                                {"inline_bytes", c.inline_bytes},
                                                                {"encode_ns", c.encode_ns},
+                                                               {"method_ns", c.method_ns},
                                                                {"dispatches", c.dispatches},
                                                                {"threads", c.threads},
                                                                {"simd_operations", c.simd_operations},
@@ -131,8 +132,9 @@ void reset_counters() {
   t.traffic = {};
   t.by_buffer.clear();
   Calls& c = calls();
-  for (auto* value : {&c.command_buffers, &c.encoders, &c.barriers, &c.host_waits, &c.readbacks, &c.inline_bytes, &c.encode_ns,
-                      &c.dispatches, &c.threads, &c.simd_operations, &c.threadgroup_barriers})
+  for (auto* value :
+       {&c.command_buffers, &c.encoders, &c.barriers, &c.host_waits, &c.readbacks, &c.inline_bytes, &c.encode_ns,
+        &c.method_ns, &c.dispatches, &c.threads, &c.simd_operations, &c.threadgroup_barriers})
     *value = 0;
   for (BufferId id = 1; id <= last_buffer_id(); id++) {
     BufferEntry* entry = find_entry(id);

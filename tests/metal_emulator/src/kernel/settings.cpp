@@ -49,9 +49,8 @@ bool parse_version(const std::string& text, Settings& s) {
 template <class Visit>
 bool visit(Settings& s, Visit&& row) {
   return row("order", s.order) || row("seed", s.seed) || row("workers", s.workers) || row("reorder", s.reorder) ||
-         row("execute", s.execute) ||
-         row("ftz", s.ftz) || row("check", s.check) || row("trace", s.trace) || row("trap", s.trap) ||
-         row("print", s.print) || row("perturb_fast", s.perturb_fast) ||
+         row("execute", s.execute) || row("ftz", s.ftz) || row("check", s.check) || row("trace", s.trace) ||
+         row("trap", s.trap) || row("print", s.print) || row("perturb_fast", s.perturb_fast) ||
          row("shuffle_cooperative", s.shuffle_cooperative) ||
          row("max_threads_per_threadgroup", s.max_threads_per_threadgroup) ||
          row("threadgroup_memory", s.threadgroup_memory) || row("gpu_family", s.gpu_family) ||
