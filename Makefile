@@ -40,18 +40,32 @@ build: .venv/.build
 test: build .venv/.test test-metal
 	$(BIN)/python -m pytest
 
-# The Metal device on the emulator: a build of its own, with clang, and a process of its own.
+# The Metal device: on a Mac as it is; on Linux x86-64 on the emulator, a build of its own with clang, and a process of
+# its own. Elsewhere there is nothing to run it on.
+MACHINE := $(shell uname -s)-$(shell uname -m)
+ifeq ($(MACHINE),Linux-x86_64)
+METAL := build-metal
+else ifneq ($(findstring Darwin,$(MACHINE)),)
+METAL := build
+endif
+
 build-metal: .venv/.build
 	@tools/install_clang.sh
+	@mkdir -p build
 	@$(BIN)/cmake -S . -B build/metal -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	  -DCMAKE_C_COMPILER=clang-19 -DCMAKE_CXX_COMPILER=clang++-19 -DSARAGOSSA_METAL_EMULATOR=ON \
 	  -DSARAGOSSA_WERROR=$(WERROR) -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
 	  -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) -DSKBUILD_PROJECT_VERSION=0.0.0 >build/metal.log 2>&1 \
 	|| { cat build/metal.log >&2; exit 1; }
-	@$(BIN)/cmake --build build/metal --parallel $(JOBS)
+	@echo "building the core on the Metal emulator"
+	@$(BIN)/cmake --build build/metal --parallel $(JOBS) >build/metal.log 2>&1 || { cat build/metal.log >&2; exit 1; }
 
-test-metal: build build-metal .venv/.test
+test-metal: build $(METAL) .venv/.test
+ifneq ($(METAL),)
 	$(BIN)/python -m pytest tests/metal
+else
+	@echo "the Metal tests are skipped: $(MACHINE) has neither Metal nor the emulator"
+endif
 
 # Calls and bytes of a decoded token on the Metal device, per model, with their bounds.
 metal-counters: build build-metal
@@ -60,7 +74,9 @@ metal-counters: build build-metal
 test-long: test
 	@for script in tests/cpp/run_neon.sh tests/cpp/run_avx512.sh; do echo "== $$script"; PYTHON=$(BIN)/python $$script; done
 	$(BIN)/python -m pytest -m long
+ifneq ($(METAL),)
 	$(BIN)/python -m pytest -m long tests/metal
+endif
 
 lint: .venv/.lint build
 	$(BIN)/ruff check .

@@ -164,7 +164,7 @@ class Run:
 
 
 def leave_page_cache(paths: list[Path | None]) -> None:
-    """As after a boot: each engine's first run reads its files in its own way (Linux; huge pages, for one)."""
+    """As after a boot: each engine's first run reads its files in its own way (huge pages, for one)."""
     for path in paths:
         for file in (path.iterdir() if path.is_dir() else [path]) if path else []:
             if not hasattr(os, "posix_fadvise") or not file.is_file():

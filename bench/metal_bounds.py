@@ -25,7 +25,9 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "readbacks": (0, 0),
 }
 LAYER_DISPATCHES = 9  # of a dense layer
-STEP_DISPATCHES = 8  # of a token outside its layers: embedding, last norm, head, sampling, feeding the next step
+STEP_DISPATCHES = (
+    8  # of a token outside its layers: embedding, last norm, head, sampling, feeding the next step
+)
 READ_SHARE = 1.03  # unique bytes over weights plus KV
 ENCODE_MS_28_LAYERS = 0.3
 

@@ -2,9 +2,10 @@
 
     make metal-counters
 
-Per model: command buffers, encoders, host waits, readbacks, dispatches, barriers, bytes, and the milliseconds of CPU
-that encoding takes. Bytes are traced, never declared: one layer of each kind and the head at their real shape, times
-how many there are. The last line is one JSON object; the exit code is 1 where a figure leaves its bound.
+Per model: command buffers, encoders, host waits, readbacks, dispatches, barriers, bytes, and the
+milliseconds of CPU that encoding takes. Bytes are traced, never declared: one layer of each kind and the
+head at their real shape, times how many there are. The last line is one JSON object; the exit code is 1
+where a figure leaves its bound.
 """
 
 from __future__ import annotations
@@ -17,17 +18,16 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(Path(__file__).parent)]
 
-from metal import conftest  # noqa: E402, F401  # puts the emulator's core in place
-from metal.emulator import Emulator  # noqa: E402
 from metal_bounds import FIELDS, check  # noqa: E402
 from metal_roofline import OTHERS, print_roofline  # noqa: E402
 from metal_shapes import SHAPES, Shape, write_zeros  # noqa: E402
 
+from metal import conftest  # noqa: E402, F401  # puts the emulator's core in place
+from metal.emulator import Emulator  # noqa: E402
 from saragossa import _core  # noqa: E402
 from saragossa.engine.loading import load  # noqa: E402
 
@@ -128,9 +128,7 @@ def main() -> int:
     print(f"{'model':<15}" + "".join(f"{name:>16}" for name in FIELDS))
     for name, figures in results.items():
         print(f"{name:<15}" + "".join(f"{figures[field]:>16,.10g}" for field in FIELDS))
-    print_roofline(
-        {name: (f["unique_bytes"] / 1e9, f["dispatches"]) for name, f in results.items()} | OTHERS
-    )
+    print_roofline({name: (f["unique_bytes"] / 1e9, f["dispatches"]) for name, f in results.items()} | OTHERS)
     print()
     for failure in failures:
         print(f"outside its bound: {failure}")

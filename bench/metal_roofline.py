@@ -1,7 +1,8 @@
-"""What Macs could reach: bytes of a token over the published bandwidth, plus a fixed cost a dependent dispatch.
+"""What Macs could reach: bytes of a token over the bandwidth, plus a fixed cost a dependent dispatch.
 
-A projection, not a measurement. Bandwidths are Apple's figures; 1.4 microseconds a dependent dispatch was measured by
-others on M3 Pro and M5 Pro. Figures of other engines are quoted as published, on other builds and settings.
+A projection, not a measurement. Bandwidths are Apple's figures; 1.4 microseconds a dependent dispatch was
+measured by others on M3 Pro and M5 Pro. Figures of other engines are quoted as published, on other builds
+and settings.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def tokens_per_second(gigabytes: float, dispatches: float, bandwidth: float) -> 
 
 def print_roofline(models: Mapping[str, tuple[float, float]]) -> None:
     """models: name -> (GB a token, dispatches a token)."""
-    print("\nProjection, tokens per second (bandwidth as published, 1.4 us a dependent dispatch; not measured)\n")
+    print("\nProjection, tokens per second (published bandwidth, 1.4 us a dispatch; not measured)\n")
     print(f"{'model':<18}{'GB':>7}" + "".join(f"{mac:>9}" for mac in BANDWIDTH))
     for name, (gigabytes, dispatches) in models.items():
         row = "".join(f"{tokens_per_second(gigabytes, dispatches, b):>9.0f}" for b in BANDWIDTH.values())

@@ -1,6 +1,7 @@
 """Shapes of real models for the Metal counters, and checkpoints of zeros that have them.
 
-A checkpoint here is a config.json and a sparse safetensors file: nothing lies on the disk, every byte reads as zero.
+A checkpoint here is a config.json and a sparse safetensors file: nothing lies on the disk, every byte
+reads as zero.
 """
 
 from __future__ import annotations
@@ -132,9 +133,7 @@ SHAPES = (
             "tie_word_embeddings": True,
             "torch_dtype": "bfloat16",
         },
-        tuple(
-            "full_attention" if (i + 1) % 6 == 0 else "sliding_attention" for i in range(_GEMMA_LAYERS)
-        ),
+        tuple("full_attention" if (i + 1) % 6 == 0 else "sliding_attention" for i in range(_GEMMA_LAYERS)),
     ),
 )
 
@@ -143,7 +142,12 @@ def write_zeros(folder: Path, config: dict[str, Any]) -> ModelSpec:
     """A checkpoint of `config` in 4 bits, all zeros; returns its spec."""
     folder.mkdir(parents=True)
     block = {"group_size": GROUP, "bits": BITS, "mode": "affine"}
-    text = config | {"quantization": block, "quantization_config": block, "eos_token_id": 1, "bos_token_id": 0}
+    text = config | {
+        "quantization": block,
+        "quantization_config": block,
+        "eos_token_id": 1,
+        "bos_token_id": 0,
+    }
     (folder / "config.json").write_text(json.dumps(text))
     spec = read_architecture(folder).spec(["model.embed_tokens.weight"])
     header: dict[str, Any] = {"__metadata__": {"format": "mlx"}}

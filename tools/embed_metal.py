@@ -51,7 +51,9 @@ def main() -> None:
     rows = []
     for file in sorted(root.glob("*.metal")):
         text = inlined(file, root, set())
-        rows.append(f'    {{"{file.stem}",\n{literal(text)},\n     "{hashlib.sha256(text.encode()).hexdigest()}"}},')
+        rows.append(
+            f'    {{"{file.stem}",\n{literal(text)},\n     "{hashlib.sha256(text.encode()).hexdigest()}"}},'
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     body = "\n".join(rows)
     text = (

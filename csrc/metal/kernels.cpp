@@ -55,8 +55,19 @@ Kernels::~Kernels() { archive_.save(); }
 MTL::ComputePipelineState* Kernels::pipeline(const Kernel& kernel, const Constants& constants) {
   const std::lock_guard lock(mutex_);
   NS::SharedPtr<MTL::ComputePipelineState>& slot = pipelines_[{&kernel, constants}];
-  if (!slot) slot = build(kernel, constants);
+  if (!slot) {
+    slot = build(kernel, constants);
+    built_ = std::chrono::steady_clock::now();
+    unsaved_ = true;
+  }
   return slot.get();
+}
+
+void Kernels::save_when_quiet() {
+  const std::lock_guard lock(mutex_);
+  if (!unsaved_ || std::chrono::steady_clock::now() - built_ < std::chrono::seconds(1)) return;
+  archive_.save();
+  unsaved_ = false;
 }
 
 MTL::Library* Kernels::library(const char* family) {

@@ -2,6 +2,7 @@
 // Kernels: sources that the build embedded, compiled at run time, specialised by function constants, cached.
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -52,8 +53,8 @@ class Kernels {
 
   /// Error(device) with the compiler's words when a kernel cannot be built.
   MTL::ComputePipelineState* pipeline(const Kernel& kernel, const Constants& constants);
-  /// Writes the archive if it has grown.
-  void save() { archive_.save(); }
+  /// Writes the archive if it has grown and nothing was built for a second; cheap to ask.
+  void save_when_quiet();
 
  private:
   struct Key {
@@ -73,6 +74,8 @@ class Kernels {
   std::map<std::string, NS::SharedPtr<MTL::Library>> libraries_;
   std::unordered_map<Key, NS::SharedPtr<MTL::ComputePipelineState>, Hash> pipelines_;
   PipelineArchive archive_;
+  std::chrono::steady_clock::time_point built_{};  // when the last pipeline was
+  bool unsaved_ = false;
 };
 
 }  // namespace saragossa::metal

@@ -11,6 +11,7 @@ Launch::Launch(MetalEncoder& encoder, const Kernel& kernel, Constants constants)
     : encoder_(encoder), kernel_(kernel), pipeline_(encoder.context().kernels.pipeline(kernel, constants)) {
   encoder_.order();
   compute_ = encoder_.compute();
+  encoder_.clear_threadgroup_memory();
   compute_->setComputePipelineState(pipeline_);
 }
 
@@ -22,7 +23,7 @@ Launch& Launch::buffer(int slot, const Tensor& tensor) {
 }
 
 Launch& Launch::threadgroup_memory(int slot, int64_t bytes) {
-  compute_->setThreadgroupMemoryLength(unsigned_of((bytes + 15) / 16 * 16), unsigned_of(slot));
+  encoder_.set_threadgroup_memory(slot, (bytes + 15) / 16 * 16);
   return *this;
 }
 

@@ -21,8 +21,13 @@ void run(MetalEncoder& encoder, const LinearJob& job) {
   const Context& context = encoder.context();
   const bool few = job.rows() <= context.tuning.matvec_rows;
   if (few || !context.gpu.simdgroup_matrix || !context.switches.metal_matmul) return launch_matvec(encoder, job);
-  if (context.gpu.tensor_ops && tensor_ops_take(job)) return launch_matmul_tensor(encoder, job);
-  launch_matmul(encoder, job);
+  if (context.gpu.tensor_ops && tensor_ops_take(job))
+    launch_matmul_tensor(encoder, job);
+  else
+    launch_matmul(encoder, job);
+  int64_t outputs = 0;
+  for (const LinearOut& out : job.outs) outputs += out.weight->out;
+  encoder.worked(job.rows() * job.weight().in * outputs);
 }
 
 /// Weights of one format in one dispatch; the dispatches do not depend on each other.

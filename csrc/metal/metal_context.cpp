@@ -120,6 +120,7 @@ void MetalSubmission::finish() {
   for (const OpRecord& op : records_)
     for (const Tensor& t : op.writes) t.buffer->end_write();
   records_.clear();
+  context_->kernels.save_when_quiet();
 }
 
 void MetalSubmission::wait() {

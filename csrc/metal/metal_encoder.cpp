@@ -20,10 +20,22 @@ void MetalEncoder::order() {
   if (records().back().barrier) barrier();
 }
 
+void MetalEncoder::set_threadgroup_memory(int slot, int64_t bytes) {
+  compute()->setThreadgroupMemoryLength(static_cast<NS::UInteger>(bytes), static_cast<NS::UInteger>(slot));
+  threadgroup_slots_ |= 1u << slot;
+}
+
+void MetalEncoder::clear_threadgroup_memory() {
+  for (int slot = 0; threadgroup_slots_ >> slot != 0; ++slot)
+    if (threadgroup_slots_ >> slot & 1u) compute()->setThreadgroupMemoryLength(0, static_cast<NS::UInteger>(slot));
+  threadgroup_slots_ = 0;
+}
+
 void MetalEncoder::barrier() { compute()->memoryBarrier(MTL::BarrierScopeBuffers); }
 
 void MetalEncoder::dispatched(const Kernel& kernel) {
   if (context_->switches.metal_resident) return;
+  threadgroup_slots_ = 0;  // a new encoder
   step_->cut(*context_);
   MTL::CommandBuffer* done = step_->earlier.back().get();
   done->waitUntilCompleted();
@@ -34,6 +46,7 @@ void MetalEncoder::worked(int64_t multiply_adds) {
   work_ += multiply_adds;
   if (work_ < context_->tuning.prefill_macs) return;
   work_ = 0;
+  threadgroup_slots_ = 0;  // a new encoder
   step_->cut(*context_);
 }
 

@@ -21,6 +21,9 @@ class MetalEncoder final : public CommandEncoder {
   /// What the same op dispatches next reads what it has dispatched so far.
   void barrier();
   MTL::ComputeCommandEncoder* compute() { return step_->encoder.get(); }
+  /// Lengths of threadgroup memory stay set in Metal's encoder: a kernel that asks for none would pay for them.
+  void set_threadgroup_memory(int slot, int64_t bytes);
+  void clear_threadgroup_memory();
   /// After a dispatch: runs it at once, and times it, where the switch `metal_resident` is off.
   void dispatched(const Kernel& kernel);
   /// For ops of a prefill, after their dispatches: long steps are cut into several command buffers by what was done.
@@ -58,8 +61,9 @@ class MetalEncoder final : public CommandEncoder {
  private:
   std::shared_ptr<Context> context_;
   std::unique_ptr<Step> step_;
-  size_t ordered_ = 0;  // records whose barrier stands
-  int64_t work_ = 0;    // multiply-adds of the command buffer
+  size_t ordered_ = 0;              // records whose barrier stands
+  uint32_t threadgroup_slots_ = 0;  // with a length, one bit each
+  int64_t work_ = 0;                // multiply-adds of the command buffer
 };
 
 }  // namespace saragossa::metal

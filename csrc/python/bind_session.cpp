@@ -42,6 +42,10 @@ void configure(Session& session, int row, float temperature, int top_k, float to
 void bind_session(py::module_& m) {
   // Whatever waits for the model's mutex lets go of the GIL first: its holder may ask for the GIL.
   using Release = py::call_guard<py::gil_scoped_release>;
+  // Held without const, which pybind11 has no holder for; nothing of it can be changed.
+  py::class_<Snapshot, std::shared_ptr<Snapshot>>(m, "Snapshot", py::module_local())
+      .def_property_readonly("length", &Snapshot::length)
+      .def_property_readonly("tokens", &Snapshot::tokens);
   py::class_<Session>(m, "Session", py::module_local())
       .def(py::init<std::shared_ptr<Model>, int, int64_t>(), py::arg("model"), py::arg("rows"), py::arg("context"))
       .def_property_readonly("rows", &Session::rows)
@@ -67,6 +71,11 @@ void bind_session(py::module_& m) {
           },
           py::arg("row"))
       .def("rewind", &Session::rewind, py::arg("row"), py::arg("to"), Release())
+      .def(
+          "snapshot",
+          [](Session& session, int row) { return std::const_pointer_cast<Snapshot>(session.snapshot(row)); },
+          py::arg("row"), Release())
+      .def("restore", &Session::restore, py::arg("row"), py::arg("snapshot"), Release())
       .def(
           "logits",
           [](Session& s, int row, const Ids& tokens) {

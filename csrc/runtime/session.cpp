@@ -255,7 +255,7 @@ void Session::step(std::span<const int32_t> rows) {
     step.done.wait();
   } catch (...) {  // the rows stand where they stood
     settle();
-    for (const int32_t row : rows) restore(row);
+    for (const int32_t row : rows) sync(row);
     throw;
   }
   if (!ahead_) stepping_.assign(rows.begin(), rows.end());
@@ -275,10 +275,10 @@ void Session::settle() {
     step.done.wait();
   } catch (const Error&) {  // nobody wanted what it made
   }
-  for (const int32_t row : step.rows) restore(row);
+  for (const int32_t row : step.rows) sync(row);
 }
 
-void Session::restore(int row) {
+void Session::sync(int row) {
   const Row& r = at(row);
   host_data<SampleParams>(params_)[row].step = r.sampling.params.step + r.draws;
   if (!r.sampling.penalties()) return;
@@ -299,7 +299,34 @@ void Session::rewind(int row, int64_t to) {
   r.state.rewind(to);
   r.tokens.resize(static_cast<size_t>(to));
   r.prompt = std::min(r.prompt, to);
-  restore(row);
+  sync(row);
+}
+
+std::shared_ptr<const Snapshot> Session::snapshot(int row) {
+  const ModelLock lock(*model_);
+  const Row& r = at(row);
+  settle();
+  std::shared_ptr<Snapshot> out(new Snapshot(model_));
+  out->state_.share_prefix(r.state, r.state.length());
+  out->tokens_ = r.tokens;
+  out->prompt_ = r.prompt;
+  return out;
+}
+
+void Session::restore(int row, const Snapshot& from) {
+  const ModelLock lock(*model_);
+  Row& r = at(row);
+  if (from.model_ != model_) fail(ErrorKind::usage, "a snapshot of another model cannot be restored");
+  if (from.length() > context_)
+    fail(ErrorKind::usage, "a snapshot of ", from.length(), " tokens does not fit the context of ", context_);
+  settle();
+  stepping_.clear();
+  r.has_drawn = false;
+  r.state.rewind(0);
+  r.state.share_prefix(from.state_, from.length());
+  r.tokens = from.tokens_;
+  r.prompt = from.prompt_;
+  sync(row);
 }
 
 std::vector<float> Session::logits(int row, std::span<const int32_t> tokens) {

@@ -38,6 +38,22 @@ struct Drawn {
   std::vector<std::pair<int32_t, float>> logprobs;
 };
 
+/// A row's tokens with their keys and values at one moment. Immutable; its blocks are shared, not copied, and stay in
+/// the cache as long as it lives.
+class Snapshot {
+ public:
+  int64_t length() const { return state_.length(); }
+  const std::vector<int32_t>& tokens() const { return tokens_; }
+
+ private:
+  friend class Session;
+  explicit Snapshot(std::shared_ptr<Model> model) : model_(std::move(model)), state_(*model_->cache) {}
+  std::shared_ptr<Model> model_;  // goes last: the blocks belong to its cache
+  SequenceState state_;
+  std::vector<int32_t> tokens_;
+  int64_t prompt_ = 0;
+};
+
 class Session {
  public:
   Session(std::shared_ptr<Model> model, int rows, int64_t context);
@@ -59,6 +75,10 @@ class Session {
   const Drawn& drawn(int row) const { return at(row).drawn; }
   /// Back to the first `to` tokens; penalties count what is left.
   void rewind(int row, int64_t to);
+  /// What the row holds now; the drawn token is not in it.
+  std::shared_ptr<const Snapshot> snapshot(int row);
+  /// The row becomes what the snapshot holds. Error(usage) for a snapshot of another model or longer than the context.
+  void restore(int row, const Snapshot& from);
 
   /// Teacher-forced logits [tokens, vocab] of tokens appended to the row; nothing is drawn.
   std::vector<float> logits(int row, std::span<const int32_t> tokens);
@@ -106,7 +126,7 @@ class Session {
   /// Waits for the step that runs ahead, if any, and takes back what it did.
   void settle();
   /// Sets the draws and counts on the device to what the host knows of the row.
-  void restore(int row);
+  void sync(int row);
 
   std::shared_ptr<Model> model_;
   int64_t context_;

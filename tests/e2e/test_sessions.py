@@ -315,6 +315,43 @@ def test_a_tiny_temperature_is_greedy(llm: saragossa.LLM) -> None:
     assert llm.generate(PROMPT, max_tokens=4, temperature=1e-45, seed=1, ignore_eos=True).token_ids == greedy
 
 
+def check_snapshots(model: _core.Model, context: int) -> None:
+    """Restored rows go on as the first one did; blocks are shared until somebody writes to one."""
+    core = _core.Session(model, 2, context)
+    core.configure(0)
+    core.prefill(0, PROMPT[:20], True)
+    core.step([0])  # the row runs on a device that may be a step ahead
+    free = model.free_blocks
+    kept = core.snapshot(0)
+    assert model.free_blocks == free
+    assert kept.tokens == [*PROMPT[:20], *kept.tokens[20:]]
+    assert (kept.length, core.length(0)) == (21, 21)
+    fresh = core.logits(0, PROMPT[21:])[-1]
+    assert model.free_blocks == free - 1  # the block that it wrote to is its own now
+    for row in (1, 0):
+        core.restore(row, kept)
+        assert core.length(row) == 21
+        again = core.logits(row, PROMPT[21:])[-1]
+        assert again.tobytes() == fresh.tobytes()
+    with pytest.raises(UsageError, match="does not fit"):
+        _core.Session(model, 1, 20).restore(0, kept)
+    del core
+    assert model.free_blocks == free  # one block is the snapshot's
+    del kept
+    assert model.free_blocks == free + 1
+
+
+def test_snapshots(llm: saragossa.LLM) -> None:
+    check_snapshots(llm.loaded.model, llm.context)
+
+
+def test_a_snapshot_belongs_to_its_model(llm: saragossa.LLM, gemma: saragossa.LLM) -> None:
+    core = _core.Session(llm.loaded.model, 1, llm.context)
+    core.prefill(0, PROMPT[:5], False)
+    with pytest.raises(UsageError, match="another model"):
+        _core.Session(gemma.loaded.model, 1, gemma.context).restore(0, core.snapshot(0))
+
+
 FORK = """
 import os, sys, threading, warnings
 import saragossa

@@ -1,4 +1,4 @@
-"""What a token costs, held to the table of bench/metal_bounds.py; `make metal-counters` prints all models and times."""
+"""What a token costs, held to bench/metal_bounds.py; `make metal-counters` prints all models and times."""
 
 from __future__ import annotations
 

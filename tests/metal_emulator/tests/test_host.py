@@ -5,15 +5,15 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from metal_emulator.tests.build import build
+
 EMULATOR = Path(__file__).parents[1]
-BUILD = EMULATOR.parents[1] / "build" / "emulator-host"
 CASE = re.compile(r'^HOST_(?:DEATH_)?TEST\(\s*(\w+)(?:,\s*"([^"]*)")?\s*\)', re.MULTILINE)
 
 
@@ -26,17 +26,7 @@ def cases() -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="session")
 def program() -> Path:
-    if not shutil.which("clang++-19") or not shutil.which("cmake"):
-        pytest.skip(
-            "the Metal emulator needs clang++-19 and cmake: apt install clang-19 libclang-rt-19-dev lld-19"
-        )
-    if not (BUILD / "CMakeCache.txt").exists():
-        generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-        configure = ["cmake", "-S", EMULATOR, "-B", BUILD, *generator]
-        subprocess.run([*configure, "-DCMAKE_CXX_COMPILER=clang++-19", "-DSARAGOSSA_WERROR=ON"], check=True)
-    targets = ["emulator_host_tests", "emulator_host_module"]
-    subprocess.run(["cmake", "--build", BUILD, "-j", "2", "--target", *targets], check=True)
-    return BUILD / "emulator_host_tests"
+    return build("emulator_host_tests", "emulator_host_module") / "emulator_host_tests"
 
 
 def test_a_python_module_can_load_it(program: Path) -> None:
