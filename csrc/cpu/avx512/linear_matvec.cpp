@@ -198,7 +198,18 @@ inline void dot_outs(const Matrix& w, const MatvecRow* x, int64_t o, int64_t i0,
     if (rest > 0 && g + 16 >= c.n) {
       for (int64_t line = 0; line < outs * rest; line += 64) _mm_prefetch(ahead + line, _MM_HINT_T1);
 #pragma GCC unroll 4
-      for (int i = 0; i < outs; ++i) add_unit(unpack<bits>(codes + i * row_bytes + units * kUnitCodes, rest), i, units);
+      for (int i = 0; i < outs; ++i) {
+        const uint8_t* last = codes + i * row_bytes + units * kUnitCodes;
+        if constexpr (bits == 4 && group == 64) {
+#pragma GCC unroll 4
+          for (int r = 0; r < rows; ++r) {
+            const __m512 dot = half_unit4<two_parts>(last, x[r].units + (unit0 + units) * kUnitX);
+            sum[i][r] = _mm512_fmadd_ps(dot, _mm512_permutexvar_ps(which, factor[i][r]), sum[i][r]);
+          }
+        } else {
+          add_unit(unpack<bits>(last, rest), i, units);
+        }
+      }
     }
   }
 #pragma GCC unroll 4
