@@ -16,5 +16,7 @@ if(SARAGOSSA_METAL_EMULATOR)
   target_compile_options(saragossa_core PRIVATE -Wno-deprecated-declarations)  # inside libstdc++ 12's <algorithm>
 else()
   include(${PROJECT_SOURCE_DIR}/tools/metal_cpp.cmake)
-  target_link_libraries(saragossa_core PUBLIC metal_cpp "-framework Foundation" "-framework Metal")
+  # Without CoreGraphics a command-line program may be given no GPU.
+  target_link_libraries(saragossa_core PUBLIC metal_cpp "-framework Foundation" "-framework Metal"
+                                              "-framework CoreGraphics")
 endif()

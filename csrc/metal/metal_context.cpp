@@ -14,7 +14,11 @@ Context::Context(NS::SharedPtr<MTL::Device> on, const Switches& s)
 
 void Context::wait_idle() {
   const Pool pool;
-  MTL::CommandBuffer* last = queue->commandBuffer();  // the queue goes in order
+  // Untracked work is ordered by the fence alone: an encoder that waits for it is done after all before it.
+  MTL::CommandBuffer* last = queue->commandBuffer();
+  MTL::ComputeCommandEncoder* wait = last->computeCommandEncoder();
+  if (fenced) wait->waitForFence(fence.get());
+  wait->endEncoding();
   last->commit();
   last->waitUntilCompleted();
 }
@@ -55,6 +59,7 @@ void Step::open(Context& context) {
   buffer = NS::RetainPtr(context.queue->commandBufferWithUnretainedReferences());
   if (!buffer) fail(ErrorKind::device, "metal: the queue gives no command buffer");
   encoder = NS::RetainPtr(buffer->computeCommandEncoder(MTL::DispatchTypeConcurrent));
+  if (!encoder) fail(ErrorKind::device, "metal: the command buffer gives no encoder");
   if (context.fenced) encoder->waitForFence(context.fence.get());
 }
 

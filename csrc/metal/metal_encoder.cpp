@@ -10,6 +10,8 @@ MetalEncoder::MetalEncoder(Device& device, std::shared_ptr<Context> context)
 MetalEncoder::~MetalEncoder() {
   if (!step_) return;
   if (step_->encoder) step_->encoder->endEncoding();  // never committed: the ops are dropped
+  // Parts of a long step that run already use what the records hold.
+  if (!step_->earlier.empty()) step_->earlier.back()->waitUntilCompleted();
   context_->give_arena(std::move(step_->arena));
 }
 

@@ -23,6 +23,8 @@ Capabilities capabilities_of(MTL::Device* device) {
   out.family = family_of(device);
   out.os_major = static_cast<int>(os.majorVersion);
   out.os_minor = static_cast<int>(os.minorVersion);
+  // macOS 26 calls itself 16 before programs that were linked for an older system, such as most Pythons.
+  if (out.os_major >= 16 && out.os_major < 26) out.os_major += 10;
   out.os_build = process->operatingSystemVersionString()->utf8String();
   out.simdgroup_matrix = out.family >= 7;
   out.residency_sets = out.os_major >= 15;

@@ -16,6 +16,10 @@ Tensor upload(Device& device, std::span<const int32_t> values) {
   return t;
 }
 
+[[noreturn]] void fail_draw() {
+  fail(ErrorKind::device, "the model's logits are not finite, or every token is masked: nothing can be drawn");
+}
+
 }  // namespace
 
 Session::Session(std::shared_ptr<Model> model, int rows, int64_t context)
@@ -51,6 +55,9 @@ void Session::configure(int row, const Sampling& sampling) {
   settle();
   Device& device = *model_->device;
   const int64_t vocab = model_->decoder->spec().vocab;
+  for (const auto& [id, value] : sampling.bias)
+    if (id < 0 || id >= vocab)
+      fail(ErrorKind::parameter, "logit_bias: token id ", id, " is out of range; the vocabulary has ", vocab);
   r.sampling = sampling;
   r.draws = 0;
   r.bias_ids = r.bias = {};
@@ -60,8 +67,6 @@ void Session::configure(int row, const Sampling& sampling) {
     r.bias = device.tensor(DType::f32, {1, n});
     for (int64_t i = 0; i < n; ++i) {
       const auto& [id, value] = sampling.bias[static_cast<size_t>(i)];
-      if (id < 0 || id >= vocab)
-        fail(ErrorKind::parameter, "logit_bias: token id ", id, " is out of range; the vocabulary has ", vocab);
       host_data<int32_t>(r.bias_ids)[i] = id;
       host_data<float>(r.bias)[i] = value;
     }
@@ -151,18 +156,18 @@ void Session::encode_draw(CommandEncoder& enc, const Tensor& logits, int row, co
   enc.sample(args);
 }
 
-void Session::read_draw(int row, const Draws& draws, int64_t i) {
+bool Session::read_draw(int row, const Draws& draws, int64_t i) {
   Row& r = at(row);
   r.drawn = {};
   ++r.draws;
   r.drawn.id = *host_data<int32_t>(draws.ids.slice(i, 1));
   r.has_drawn = r.drawn.id >= 0;
-  if (r.drawn.id < 0)
-    fail(ErrorKind::device, "the model's logits are not finite, or every token is masked: nothing can be drawn");
+  if (!r.has_drawn) return false;
   const int32_t n = r.sampling.params.top_logprobs;
   const float* values = host_data<float>(draws.logprobs.slice(i, 1));
   const int32_t* ids = host_data<int32_t>(draws.logprob_ids.slice(i, 1));
   for (int32_t j = 0; j <= n; ++j) r.drawn.logprobs.emplace_back(ids[j], values[j]);
+  return true;
 }
 
 void Session::count_prompt(int row, std::span<const int32_t> tokens) {
@@ -191,7 +196,7 @@ void Session::prefill(int row, std::span<const int32_t> tokens, bool draw) {
   if (draw) encode_draw(*enc, logits, row, draws_[0], 0);
   enc->submit(true).wait();
   committed(r, tokens, true);
-  if (draw) read_draw(row, draws_[0], 0);
+  if (draw && !read_draw(row, draws_[0], 0)) fail_draw();
 }
 
 bool Session::may_run_ahead(std::span<const int32_t> rows) const {
@@ -213,6 +218,7 @@ Session::RunningStep Session::start_step(std::span<const int32_t> rows, int64_t 
     std::vector<int32_t> tokens;
     for (const int32_t row : rows) tokens.push_back(at(row).drawn.id);
     b = batch(tokens, rows);
+    stepping_.clear();
     ids_ = b.ids;
     positions_ = b.positions;
     sequence_ = b.sequence;
@@ -250,7 +256,13 @@ void Session::step(std::span<const int32_t> rows) {
   }
   if (ahead_ && !std::equal(rows.begin(), rows.end(), ahead_->rows.begin(), ahead_->rows.end())) settle();
   RunningStep step = ahead_ ? *std::exchange(ahead_, std::nullopt) : start_step(rows, 0);
-  if (may_run_ahead(rows)) ahead_ = start_step(rows, 1);
+  if (may_run_ahead(rows)) {
+    try {
+      ahead_ = start_step(rows, 1);
+    } catch (const Error&) {  // no place for a token that nobody has asked for yet: its turn may still come
+      ahead_.reset();
+    }
+  }
   try {
     step.done.wait();
   } catch (...) {  // the rows stand where they stood
@@ -263,7 +275,9 @@ void Session::step(std::span<const int32_t> rows) {
     Row& r = at(row);
     committed(r, std::span(&r.drawn.id, 1), false);
   }
-  for (size_t i = 0; i < rows.size(); ++i) read_draw(rows[i], draws_[step.draws], static_cast<int64_t>(i));
+  bool drawn = true;
+  for (size_t i = 0; i < rows.size(); ++i) drawn &= read_draw(rows[i], draws_[step.draws], static_cast<int64_t>(i));
+  if (!drawn) fail_draw();
 }
 
 void Session::settle() {

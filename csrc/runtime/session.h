@@ -114,7 +114,8 @@ class Session {
   /// Device tensors of a step: token i of `tokens` belongs to row rows[i].
   Batch batch(std::span<const int32_t> tokens, std::span<const int32_t> rows);
   void encode_draw(CommandEncoder& enc, const Tensor& logits, int row, const Draws& draws, int64_t i);
-  void read_draw(int row, const Draws& draws, int64_t i);
+  /// False where nothing could be drawn: the row has no token to go on from.
+  bool read_draw(int row, const Draws& draws, int64_t i);
   void count_prompt(int row, std::span<const int32_t> tokens);
   Tensor forward(CommandEncoder& enc, int row, std::span<const int32_t> tokens, const Tensor& wanted, Batch& batch,
                  std::vector<Tensor>* hidden = nullptr);

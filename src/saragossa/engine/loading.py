@@ -33,11 +33,13 @@ def open_device(
 ) -> tuple[_core.Device, dict[str, object]]:
     """A device with the switches of the environment, and all the switches' values.
 
-    exact: float32 activations and a float32 cache.
+    exact: float32 activations and a float32 cache; no tensor operations, which round to half.
     """
     if exact not in (None, True, False):
         raise ParameterError("exact", f"exact: found {exact!r}, accepted is True or False")
-    overrides = {"activations": "f32", "kv_dtype": "f32"} if exact else {}
+    overrides: dict[str, bool | str] = (
+        {"activations": "f32", "kv_dtype": "f32", "metal_tensor_ops": False} if exact else {}
+    )
     if not isinstance(name, str):
         raise ParameterError("device", f"device: found {name!r}, accepted is auto, cpu or metal")
     values = runtime_flags.switches(threads=threads, **overrides)

@@ -18,3 +18,4 @@ target_compile_options(emulator_host_tests PRIVATE -Wall -Wextra $<$<BOOL:${SARA
 # As a Python module comes in: by dlopen, its symbols local.
 add_library(emulator_host_module MODULE EXCLUDE_FROM_ALL tests/host/module/module.cpp)
 target_link_libraries(emulator_host_module PRIVATE emulated_metal)
+set_target_properties(emulator_host_module PROPERTIES CXX_VISIBILITY_PRESET default)
