@@ -1,6 +1,6 @@
 #pragma once
 // The encoder of the Metal device: each op becomes dispatches in one concurrent compute encoder of one command buffer.
-// The ops' bodies stand by family: elementwise.cpp, norm.cpp, rope.cpp, attention.cpp, matvec.cpp, matmul.cpp,
+// The ops' bodies stand by family: elementwise.cpp, norm.cpp, rope.cpp, attention.cpp, linear.cpp, matmul.cpp,
 // embed.cpp, sample.cpp.
 
 #include <memory>

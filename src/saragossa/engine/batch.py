@@ -24,7 +24,7 @@ def generate_batch(
     chunk: int,
     continues: bool = True,
 ) -> list[tuple[list[Chunk], Timing]]:
-    """The chunks of each prompt, in order. A row's tokens do not depend on its neighbours.
+    """The chunks of each prompt, in order. On the CPU a row's tokens do not depend on its neighbours.
 
     Raises what a single generation raises, before anything runs.
     """
