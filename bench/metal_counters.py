@@ -26,7 +26,7 @@ from metal_bounds import FIELDS, check  # noqa: E402
 from metal_roofline import OTHERS, print_roofline  # noqa: E402
 from metal_shapes import SHAPES, Shape, write_zeros  # noqa: E402
 
-from metal import conftest  # noqa: E402, F401  # puts the emulator's core in place
+from metal import core  # noqa: E402, F401  # puts the emulator's core in place
 from metal.emulator import Emulator  # noqa: E402
 from saragossa import _core  # noqa: E402
 from saragossa.engine.loading import load  # noqa: E402

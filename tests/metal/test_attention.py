@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -36,18 +35,7 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def emulator() -> Emulator:
-    return Emulator()
-
-
-@pytest.fixture(autouse=True)
-def checked(emulator: Emulator) -> Iterator[None]:
-    emulator.set("check", True)
-    emulator.set("trace", False)
-    emulator.set("order", "random")
-    yield
-    assert emulator.reports() == []
+pytestmark = pytest.mark.usefixtures("checked")
 
 
 @pytest.fixture(scope="module")

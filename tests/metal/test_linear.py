@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,18 +20,7 @@ EXACT = 1e-6
 ROWS = (1, 2, 3, 5, 8, 9, 33)
 
 
-@pytest.fixture(scope="module")
-def emulator() -> Emulator:
-    return Emulator()
-
-
-@pytest.fixture(autouse=True)
-def checked(emulator: Emulator) -> Iterator[None]:
-    emulator.set("check", True)
-    emulator.set("trace", False)
-    emulator.set("order", "random")
-    yield
-    assert emulator.reports() == []
+pytestmark = pytest.mark.usefixtures("checked")
 
 
 def plain(**switches: Any) -> Ops:

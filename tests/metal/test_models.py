@@ -20,11 +20,6 @@ from saragossa.engine.loading import load
 TOLERANCE = 1e-4
 
 
-@pytest.fixture(scope="module")
-def emulator() -> Emulator:
-    return Emulator()
-
-
 @pytest.fixture(autouse=True)
 def _quiet(emulator: Emulator) -> Iterator[None]:
     """Unchecked by default; no test may leave a finding."""

@@ -12,11 +12,6 @@ ORDERS = ["in_order", "reversed", "random"]
 
 
 @pytest.fixture(scope="module")
-def emulator() -> Emulator:
-    return Emulator()
-
-
-@pytest.fixture(scope="module")
 def metal() -> Ops:
     return Ops(device="metal")
 
