@@ -68,7 +68,7 @@ else
 endif
 
 # Calls and bytes of a decoded token on the Metal device, per model, with their bounds.
-metal-counters: build build-metal
+metal-counters: build build-metal .venv/.test
 	@$(BIN)/python bench/metal_counters.py
 
 test-long: test
