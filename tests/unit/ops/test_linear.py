@@ -195,6 +195,40 @@ def test_fused_equals_decomposed(op: str, rows: int, isa: str) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("rows", [1, 6, 20])
+def test_a_chain_equals_its_links(rows: int, threads: int, isa: str) -> None:
+    """Linears of one submission fetch each other's weights ahead; that must not change a bit."""
+    shapes = [(70, 4, 64), (301, 4, 64), (9, 8, 32), (1, 4, 128), (530, 6, 64), (33, 0, 0), (64, 4, 32)]
+    cases = [make(out, 128 * 5, bits, group, "bf16") for out, bits, group in shapes]
+    x = inputs(rows, 128 * 5)
+    alone = [linear(ops_for(isa, "int15", 1), case, x) for case in cases]
+    ops = ops_for(isa, "int15", threads)
+    ys, ws, xt = [ops.empty(rows, c.out) for c in cases], [c.weight(ops) for c in cases], ops.f32(x)
+    for _ in range(3):
+        enc = ops.begin()
+        for y, w in zip(ys, ws, strict=True):
+            enc.linear(y, xt, w)
+        enc.submit().wait()
+        for y, want in zip(ys, alone, strict=True):
+            assert y.numpy().tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("gated", [False, True])
+def test_every_tile_is_asked_for_ahead(gated: bool, threads: int) -> None:
+    """Of each worker: all tiles but the first of the chain (and of a pair's second half) follow what was fetched."""
+    chain = [[(576, 576), (192, 576), (192, 576)], [(576, 576)], [(1536, 576), (1536, 576)], [(576, 1536)]] * 2
+    for tiles in core.reading_order(chain, gated, threads):
+        unasked = [i for i, (_, asked, _, _) in enumerate(tiles) if not asked]
+        assert unasked[0] == 0
+        assert len(unasked) <= (3 if gated else 1)
+        for (at, _, end, after), (following, *_) in zip(tiles, tiles[1:], strict=False):
+            assert at < end
+            assert gated or at < following < end or following == after
+
+
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("bits", [4, 6, 8])
 def test_largest_codes_do_not_saturate(bits: int, mode: str, isa: str) -> None:
