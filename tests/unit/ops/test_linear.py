@@ -6,6 +6,7 @@ Errors are normalised: |y - want| / (|x| |w|), norms along the inputs, |w| = |co
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -217,13 +218,13 @@ def test_a_chain_equals_its_links(rows: int, threads: int, isa: str) -> None:
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])
 @pytest.mark.parametrize("gated", [False, True])
 def test_every_tile_is_asked_for_ahead(gated: bool, threads: int) -> None:
-    """Of each worker: all tiles but the first of the chain (and of a pair's second half) follow what was fetched."""
-    chain = [[(576, 576), (192, 576), (192, 576)], [(576, 576)], [(1536, 576), (1536, 576)], [(576, 1536)]] * 2
-    for tiles in core.reading_order(chain, gated, threads):
+    """Of each worker: all tiles but the first of the chain (and of a pair's second half)."""
+    layer = [[(576, 576), (192, 576), (192, 576)], [(576, 576)], [(1536, 576), (1536, 576)], [(576, 1536)]]
+    for tiles in core.reading_order(layer * 2, gated, threads):
         unasked = [i for i, (_, asked, _, _) in enumerate(tiles) if not asked]
         assert unasked[0] == 0
         assert len(unasked) <= (3 if gated else 1)
-        for (at, _, end, after), (following, *_) in zip(tiles, tiles[1:], strict=False):
+        for (at, _, end, after), (following, *_) in pairwise(tiles):
             assert at < end
             assert gated or at < following < end or following == after
 
