@@ -147,17 +147,20 @@ inline __attribute__((always_inline)) void add_row(__m512i w0, __m512i w1, int32
   add_words<two_parts>(sum1, w1, x);
 }
 
+/// Scales and biases of 32 outputs.
+struct GroupWeights {
+  __m512 scale0, scale1, bias0, bias1;
+};
+
 /// The integer sums of a group, scaled, and its bias, into y[32] of one row.
-inline __attribute__((always_inline)) void add_group(__m512i sum0, __m512i sum1, const float* w_scale,
-                                                     const float* w_bias, float x_scale, float x_sum, float* y) {
+inline __attribute__((always_inline)) void add_group(__m512i sum0, __m512i sum1, const GroupWeights& w, float x_scale,
+                                                     float x_sum, float* y) {
   const __m512 scale = _mm512_set1_ps(x_scale);
   const __m512 sum = _mm512_set1_ps(x_sum);
-  const __m512 y0 = _mm512_fmadd_ps(_mm512_loadu_ps(w_bias), sum, _mm512_loadu_ps(y));
-  const __m512 y1 = _mm512_fmadd_ps(_mm512_loadu_ps(w_bias + 16), sum, _mm512_loadu_ps(y + 16));
-  const __m512 f0 = _mm512_mul_ps(_mm512_loadu_ps(w_scale), scale);
-  const __m512 f1 = _mm512_mul_ps(_mm512_loadu_ps(w_scale + 16), scale);
-  _mm512_storeu_ps(y, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum0), f0, y0));
-  _mm512_storeu_ps(y + 16, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum1), f1, y1));
+  const __m512 y0 = _mm512_fmadd_ps(w.bias0, sum, _mm512_loadu_ps(y));
+  const __m512 y1 = _mm512_fmadd_ps(w.bias1, sum, _mm512_loadu_ps(y + 16));
+  _mm512_storeu_ps(y, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum0), _mm512_mul_ps(w.scale0, scale), y0));
+  _mm512_storeu_ps(y + 16, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum1), _mm512_mul_ps(w.scale1, scale), y1));
 }
 
 /// One tile of rows, one group: y[12, 32] += ... The sums are named: compilers keep an array of them in memory.
@@ -186,18 +189,22 @@ inline void dot_group(const int32_t* codes, const int32_t* q, const float* w_sca
     codes += kPanelOuts;
     q += kTileRows;
   }
-  add_group(a0, a1, w_scale, w_bias, x_scale[0], x_sum[0], y + 0 * kPanelOuts);
-  add_group(b0, b1, w_scale, w_bias, x_scale[1], x_sum[1], y + 1 * kPanelOuts);
-  add_group(c0, c1, w_scale, w_bias, x_scale[2], x_sum[2], y + 2 * kPanelOuts);
-  add_group(d0, d1, w_scale, w_bias, x_scale[3], x_sum[3], y + 3 * kPanelOuts);
-  add_group(e0, e1, w_scale, w_bias, x_scale[4], x_sum[4], y + 4 * kPanelOuts);
-  add_group(f0, f1, w_scale, w_bias, x_scale[5], x_sum[5], y + 5 * kPanelOuts);
-  add_group(g0, g1, w_scale, w_bias, x_scale[6], x_sum[6], y + 6 * kPanelOuts);
-  add_group(h0, h1, w_scale, w_bias, x_scale[7], x_sum[7], y + 7 * kPanelOuts);
-  add_group(i0, i1, w_scale, w_bias, x_scale[8], x_sum[8], y + 8 * kPanelOuts);
-  add_group(j0, j1, w_scale, w_bias, x_scale[9], x_sum[9], y + 9 * kPanelOuts);
-  add_group(k0, k1, w_scale, w_bias, x_scale[10], x_sum[10], y + 10 * kPanelOuts);
-  add_group(l0, l1, w_scale, w_bias, x_scale[11], x_sum[11], y + 11 * kPanelOuts);
+  const GroupWeights w{_mm512_loadu_ps(w_scale), _mm512_loadu_ps(w_scale + 16), _mm512_loadu_ps(w_bias),
+                       _mm512_loadu_ps(w_bias + 16)};
+  add_group(a0, a1, w, x_scale[0], x_sum[0], y + 0 * kPanelOuts);
+  add_group(b0, b1, w, x_scale[1], x_sum[1], y + 1 * kPanelOuts);
+  add_group(c0, c1, w, x_scale[2], x_sum[2], y + 2 * kPanelOuts);
+  add_group(d0, d1, w, x_scale[3], x_sum[3], y + 3 * kPanelOuts);
+  add_group(e0, e1, w, x_scale[4], x_sum[4], y + 4 * kPanelOuts);
+  add_group(f0, f1, w, x_scale[5], x_sum[5], y + 5 * kPanelOuts);
+  add_group(g0, g1, w, x_scale[6], x_sum[6], y + 6 * kPanelOuts);
+  add_group(h0, h1, w, x_scale[7], x_sum[7], y + 7 * kPanelOuts);
+  add_group(i0, i1, w, x_scale[8], x_sum[8], y + 8 * kPanelOuts);
+  add_group(j0, j1, w, x_scale[9], x_sum[9], y + 9 * kPanelOuts);
+  add_group(k0, k1, w, x_scale[10], x_sum[10], y + 10 * kPanelOuts);
+  add_group(l0, l1, w, x_scale[11], x_sum[11], y + 11 * kPanelOuts);
+  // y stays in memory between groups: GCC would keep a second copy of it on the stack.
+  __asm__ volatile("" ::: "memory");
 }
 
 template <int group, bool two_parts>
