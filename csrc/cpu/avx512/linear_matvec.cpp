@@ -94,8 +94,15 @@ class Ahead {
   }
 
   void fetch(int64_t bytes) {
-    for (int64_t line = 0; line < bytes; line += 64)
+    ask(0, bytes);
+    pass(bytes);
+  }
+  /// fetch in parts: asks for [from, from + bytes) from here on, then passes all of it.
+  void ask(int64_t from, int64_t bytes) const {
+    for (int64_t line = from; line < from + bytes; line += 64)
       _mm_prefetch(reinterpret_cast<const char*>(at_) + line, _MM_HINT_T1);
+  }
+  void pass(int64_t bytes) {
     at_ += bytes;
     turn();
   }
@@ -221,11 +228,74 @@ inline void dot_outs(const Matrix& w, const MatvecRow* x, int64_t o, float* y, i
   }
 }
 
+/// dot_outs for one row of x, 16 groups at most and bf16 scales, the usual case of narrow matrices: what does not
+/// change from output to output stays in registers. n is a multiple of 4. The numbers are those of dot_outs.
+template <int bits, int group, bool two_parts>
+[[gnu::noinline]] void dot_narrow(const Matrix& w, const MatvecRow& x, int64_t o, int64_t n, float* y, Ahead& to_ask) {
+  constexpr int64_t kUnitCodes = kUnit * bits / 8;
+  constexpr int64_t kUnitX = two_parts ? 2 * kUnit : kUnit;
+  constexpr int64_t kUnitGroups = kUnit / group;
+  const int64_t groups = w.in / group;
+  const int64_t row_bytes = w.in * bits / 8;
+  const int64_t whole = groups / kUnitGroups * kUnitCodes;
+  const uint8_t* codes = w.data + o * row_bytes;
+  const uint8_t* scales = w.scales + o * groups * 2;
+  const uint8_t* biases = w.biases + o * groups * 2;
+  const __mmask16 mask = lanes(groups);
+  const __m512 x_scale = _mm512_loadu_ps(x.scale);
+  const __m512 x_sum = _mm512_loadu_ps(x.sum);
+  const uint8_t* const units = x.units;
+  Ahead ahead = to_ask;
+  for (int64_t i = 0; i < n; i += 4) {
+    __m512 sum[4];
+    __m512 factor[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const __m512 bias = load_floats<DType::bf16>(biases, j * groups, mask);
+      sum[j] = _mm512_fmadd_ps(bias, x_sum, _mm512_setzero_ps());
+      factor[j] = _mm512_mul_ps(load_floats<DType::bf16>(scales, j * groups, mask), x_scale);
+    }
+    __m512i which = first_factors<group>();
+    const auto add = [&](int j, __m512i dot) {
+      sum[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_permutexvar_ps(which, factor[j]), sum[j]);
+    };
+    const uint8_t* q = units;
+    for (int64_t at = 0; at < whole; at += kUnitCodes) {
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) add(j, dot_unit<two_parts>(unpack<bits>(codes + j * row_bytes + at), q));
+      ahead.ask(4 * at, 4 * kUnitCodes);
+      which = _mm512_add_epi32(which, _mm512_set1_epi32(kUnitGroups));
+      q += kUnitX;
+    }
+    if constexpr (bits == 4 && group == 64) {
+      if (whole < row_bytes) {
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; ++j) add(j, half_unit4<two_parts>(codes + j * row_bytes + whole, q));
+        ahead.ask(4 * whole, 4 * kUnitCodes / 2);
+      }
+    }
+    ahead.pass(4 * row_bytes);
+    _mm_storeu_ps(y + i, sums_of(sum[0], sum[1], sum[2], sum[3]));
+    codes += 4 * row_bytes;
+    scales += 4 * groups * 2;
+    biases += 4 * groups * 2;
+  }
+  to_ask = ahead;
+}
+
+/// Outputs [o, o + n).
 /// Outputs [o, o + n) of `rows` rows from r0 on.
 template <int bits, int group, bool two_parts, int rows>
 void dot_block(const Matrix& w, const MatvecRow* x, int64_t o, int64_t n, float* y, int64_t stride, Ahead& ahead) {
   constexpr int outs = rows == 1 ? 4 : 2;  // share the loads of x
   int64_t i = 0;
+  if constexpr (rows == 1) {
+    const bool whole = w.in % kUnit == 0 || (bits == 4 && group == 64);
+    if (w.dtype == DType::bf16 && w.in <= 16 * group && whole) {
+      i = n / 4 * 4;
+      dot_narrow<bits, group, two_parts>(w, x[0], o, i, y, ahead);
+    }
+  }
   for (; i + outs <= n; i += outs) dot_outs<bits, group, two_parts, outs, rows>(w, x, o + i, y + i, stride, ahead);
   for (; i < n; ++i) dot_outs<bits, group, two_parts, 1, rows>(w, x, o + i, y + i, stride, ahead);
 }
