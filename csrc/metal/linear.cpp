@@ -4,6 +4,8 @@
 #include <bit>
 #include <vector>
 
+#include "metal/norm.h"
+
 namespace saragossa::metal {
 namespace {
 
@@ -16,11 +18,15 @@ constexpr int64_t kMostRows = 8;
 
 int64_t address_of(const Tensor& t) { return static_cast<const MetalBuffer&>(*t.buffer).offset() + t.offset; }
 
+/// Whether a linear of so many rows runs in matvec.
+bool takes_matvec(const Context& context, int64_t rows) {
+  return rows <= context.tuning.matvec_rows || !context.gpu.simdgroup_matrix || !context.switches.metal_matmul;
+}
+
 void run(MetalEncoder& encoder, const LinearJob& job) {
   if (job.rows() == 0) return;
   const Context& context = encoder.context();
-  const bool few = job.rows() <= context.tuning.matvec_rows;
-  if (few || !context.gpu.simdgroup_matrix || !context.switches.metal_matmul) return launch_matvec(encoder, job);
+  if (takes_matvec(context, job.rows())) return launch_matvec(encoder, job);
   if (context.gpu.tensor_ops && tensor_ops_take(job))
     launch_matmul_tensor(encoder, job);
   else
@@ -91,6 +97,7 @@ void launch_matvec(MetalEncoder& encoder, const LinearJob& job) {
   Launch launch(encoder, kMatvec, linear_constants(job, u32(rows)));
   const int64_t outputs = job.epilogue == SG_GATED ? kOutputs / 2 : kOutputs;
   const int64_t tiles = bind_linear(launch, job, kSimdgroups * outputs);
+  launch.buffer(SG_LINEAR_SQUARES, job.squares);
   launch.groups(tiles, (job.rows() + rows - 1) / rows, 1, 32 * kSimdgroups);
 }
 
@@ -102,6 +109,21 @@ void MetalEncoder::do_linear(const Tensor& y, const Tensor& x, const Weight& w, 
 void MetalEncoder::do_linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) {
   const LinearOut out{y, &w, bias};
   run(*this, {x, {&out, 1}, SG_ADD});
+}
+
+void MetalEncoder::do_linear_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Weight& w,
+                                      const Tensor& bias, const Tensor& norm, float eps) {
+  const LinearOut out{y, &w, bias};
+  const int64_t rows = x.shape[0];
+  if (rows == 0 || !takes_matvec(*context_, rows) || !context_->switches.metal_statistics) {
+    run(*this, {x, {&out, 1}, SG_ADD});
+    barrier();
+    return do_rms_norm(z, y, norm, eps);
+  }
+  const Tensor squares = scratch(DType::f32, {rows, (w.out + 3) / 4});
+  launch_matvec(*this, {x, {&out, 1}, SG_ADD_SQUARES, Activation::silu, squares});
+  barrier();
+  launch_norm_split(*this, z, y, squares, norm, eps);
 }
 
 void MetalEncoder::do_linear_group(const Tensor& x, std::span<const LinearOut> outs) { run_group(*this, x, outs); }

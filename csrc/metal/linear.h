@@ -14,6 +14,7 @@ struct LinearJob {
   std::span<const LinearOut> outs;  // of one format; gated: gate, then up
   uint32_t epilogue = SG_STORE;
   Activation activation = Activation::silu;
+  Tensor squares = {};  // of SG_ADD_SQUARES: f32 [T, (out + 3) / 4]
 
   const Weight& weight() const { return *outs[0].weight; }
   int64_t rows() const { return x.shape[0]; }
@@ -31,7 +32,7 @@ int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile);
 /// The function constants of common/linear.h.
 Constants linear_constants(const LinearJob& job, uint32_t rows_of_group);
 
-/// Any number of rows, in blocks of up to 8.
+/// Any number of rows, in blocks of up to 8. Alone has SG_ADD_SQUARES.
 void launch_matvec(MetalEncoder& encoder, const LinearJob& job);
 /// Needs Capabilities::simdgroup_matrix.
 void launch_matmul(MetalEncoder& encoder, const LinearJob& job);

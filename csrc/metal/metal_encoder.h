@@ -46,6 +46,8 @@ class MetalEncoder final : public CommandEncoder {
 
   void do_linear_group(const Tensor& x, std::span<const LinearOut> outs) override;
   void do_linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) override;
+  void do_linear_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Weight& w, const Tensor& bias,
+                          const Tensor& norm, float eps) override;
   void do_linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up, const Tensor& gate_bias,
                        const Tensor& up_bias, Activation act) override;
   void do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps) override;

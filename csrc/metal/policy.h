@@ -41,6 +41,7 @@ bool takes(const Capabilities& gpu, const char* family);
 /// What is worth it. Figures are leads from public measurements (docs/metal.md) until a Mac has confirmed them.
 struct Tuning {
   int64_t matvec_rows = 8;                  // up to as many rows the matvec kernels are taken, above it the matmul ones
+  int64_t norm_split_threads = 256;         // of a threadgroup of a norm whose sums of squares are ready
   int64_t attention_split = 256;            // keys of one split of decode attention
   int64_t attention_splits = 32;            // threadgroups that share a row's splits, at most
   int64_t attention_rows = 8;               // up to as many rows a sequence the decode kernel is taken

@@ -21,11 +21,15 @@
 #define SG_LINEAR_X 15
 #define SG_LINEAR_PARAMS 16
 #define SG_LINEAR_SLOTS 5  // of one output
+// 17 is matmul_tensor's (params/linear_tensor.h).
+#define SG_LINEAR_SQUARES 18  // of SG_ADD_SQUARES: f32 [T, (out + 3) / 4]
 
-// What becomes of the sums: stored, added to y, or act(output 0) * output 1 stored.
+// What becomes of the sums: stored, added to y, act(output 0) * output 1 stored; or added to y, and the squares of each
+// four neighbours of the new y summed (matvec alone).
 #define SG_STORE 0
 #define SG_ADD 1
 #define SG_GATED 2
+#define SG_ADD_SQUARES 3
 
 struct LinearParams {
   sg_u32 rows;           // T

@@ -26,6 +26,7 @@ PATHS = {
     "fused off": "fused",
     "metal_resident off": "metal_resident",
     "metal_matmul off": "metal_matmul",
+    "metal_statistics off": "metal_statistics",
     "metal_simdgroup_attention off": "metal_simdgroup_attention",
 }
 
@@ -104,6 +105,7 @@ def checked() -> Section:
                     fused=off != "fused",
                     metal_resident=off != "metal_resident",
                     metal_matmul=off != "metal_matmul",
+                    metal_statistics=off != "metal_statistics",
                     metal_simdgroup_attention=off != "metal_simdgroup_attention",
                 )
                 got = selfcheck.logits_on(device, folder)
