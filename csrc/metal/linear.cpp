@@ -27,10 +27,7 @@ void run(MetalEncoder& encoder, const LinearJob& job) {
   if (job.rows() == 0) return;
   const Context& context = encoder.context();
   if (takes_matvec(context, job.rows())) return launch_matvec(encoder, job);
-  if (context.gpu.tensor_ops && tensor_ops_take(job))
-    launch_matmul_tensor(encoder, job);
-  else
-    launch_matmul(encoder, job);
+  run_matmul(encoder, job);
   int64_t outputs = 0;
   for (const LinearOut& out : job.outs) outputs += out.weight->out;
   encoder.worked(job.rows() * job.weight().in * outputs);
@@ -73,7 +70,7 @@ Constants linear_constants(const LinearJob& job, uint32_t rows_of_group) {
 }
 
 int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile) {
-  LinearParams params{u32(job.rows()), u32(job.weight().in), {}, {}, shared_value(job.activation)};
+  LinearParams params{u32(job.rows()), u32(job.weight().in), {}, {}, {}, shared_value(job.activation)};
   int64_t tiles = 0;
   for (size_t j = 0; j < job.outs.size(); ++j) {
     const LinearOut& out = job.outs[j];
@@ -85,6 +82,7 @@ int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile) {
         .buffer(SG_LINEAR_Y0 + slot, out.y);
     params.out[j] = u32(out.weight->out);
     params.first_tile[j] = u32(tiles);
+    params.depth[j] = u32(job.depth[j] > 0 ? job.depth[j] : job.weight().in);
     if (job.epilogue != SG_GATED || j == 0) tiles += (out.weight->out + tile - 1) / tile;
     u32(job.rows() * out.weight->out);  // kernels index y by 32 bits
   }

@@ -41,6 +41,9 @@ bool takes(const Capabilities& gpu, const char* family);
 /// What is worth it. Figures are leads from public measurements (docs/metal.md) until a Mac has confirmed them.
 struct Tuning {
   int64_t matvec_rows = 8;                  // up to as many rows the matvec kernels are taken, above it the matmul ones
+  int64_t split_rows = 32;                  // up to as many rows a matmul may split its inputs
+  int64_t split_groups = 128;               // threadgroups that its splits aim at, over the outputs of a weight
+  int64_t split_depth = 256;                // inputs of a split, at least
   int64_t norm_split_threads = 256;         // of a threadgroup of a norm whose sums of squares are ready
   int64_t attention_split = 256;            // keys of one split of decode attention
   int64_t attention_splits = 32;            // threadgroups that share a row's splits, at most

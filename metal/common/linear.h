@@ -35,6 +35,7 @@ struct LinearSide {
   device float* y;
   uint out;
   uint biased;
+  uint depth;  // inputs of a threadgroup
 };
 
 // The buffers as parameters of a kernel, and its outputs out of them.
@@ -69,9 +70,9 @@ struct LinearSide {
     side = SG_LINEAR_SIDE1;                                     \
     tile -= p.first_tile[1];                                    \
   }
-#define SG_LINEAR_SIDE0 LinearSide{codes0, scales0, biases0, bias0, y0, p.out[0], SG_BIASED & 1}
-#define SG_LINEAR_SIDE1 LinearSide{codes1, scales1, biases1, bias1, y1, p.out[1], SG_BIASED & 2}
-#define SG_LINEAR_SIDE2 LinearSide{codes2, scales2, biases2, bias2, y2, p.out[2], SG_BIASED & 4}
+#define SG_LINEAR_SIDE0 LinearSide{codes0, scales0, biases0, bias0, y0, p.out[0], SG_BIASED & 1, p.depth[0]}
+#define SG_LINEAR_SIDE1 LinearSide{codes1, scales1, biases1, bias1, y1, p.out[1], SG_BIASED & 2, p.depth[1]}
+#define SG_LINEAR_SIDE2 LinearSide{codes2, scales2, biases2, bias2, y2, p.out[2], SG_BIASED & 4, p.depth[2]}
 // clang-format on
 
 /// A row of a weight.

@@ -36,9 +36,10 @@ struct LinearParams {
   sg_u32 in;             // inputs of a row
   sg_u32 out[3];         // rows of each weight
   sg_u32 first_tile[3];  // threadgroup along x at which each output begins
-  sg_u32 activation;     // of SG_GATED
+  sg_u32 depth[3];    // inputs that a threadgroup of the matmul kernels takes, a multiple of 64: `in` where not split
+  sg_u32 activation;  // of SG_GATED
 };
 
 #ifndef __METAL_VERSION__
-static_assert(sizeof(LinearParams) == 36);
+static_assert(sizeof(LinearParams) == 48);
 #endif

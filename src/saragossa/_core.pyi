@@ -28,6 +28,7 @@ class Device:
         metal_matmul: bool = True,
         metal_tensor_ops: bool = True,
         metal_statistics: bool = True,
+        metal_split_matmul: bool = True,
         metal_simdgroup_attention: bool = True,
         kernel_cache: str = "",
     ) -> None: ...

@@ -24,6 +24,7 @@ CORE_FIELDS = {
     "metal_matmul",
     "metal_tensor_ops",
     "metal_statistics",
+    "metal_split_matmul",
     "metal_simdgroup_attention",
 }
 
@@ -42,6 +43,7 @@ def test_defaults() -> None:
         "metal_matmul": True,
         "metal_tensor_ops": True,
         "metal_statistics": True,
+        "metal_split_matmul": True,
         "metal_simdgroup_attention": True,
     }
 

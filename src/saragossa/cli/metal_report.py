@@ -27,6 +27,7 @@ PATHS = {
     "metal_resident off": "metal_resident",
     "metal_matmul off": "metal_matmul",
     "metal_statistics off": "metal_statistics",
+    "metal_split_matmul off": "metal_split_matmul",
     "metal_simdgroup_attention off": "metal_simdgroup_attention",
 }
 
@@ -106,6 +107,7 @@ def checked() -> Section:
                     metal_resident=off != "metal_resident",
                     metal_matmul=off != "metal_matmul",
                     metal_statistics=off != "metal_statistics",
+                    metal_split_matmul=off != "metal_split_matmul",
                     metal_simdgroup_attention=off != "metal_simdgroup_attention",
                 )
                 got = selfcheck.logits_on(device, folder)
