@@ -4,6 +4,8 @@
 #include <bit>
 #include <vector>
 
+#include "metal/norm.h"
+
 namespace saragossa::metal {
 namespace {
 
@@ -16,15 +18,16 @@ constexpr int64_t kMostRows = 8;
 
 int64_t address_of(const Tensor& t) { return static_cast<const MetalBuffer&>(*t.buffer).offset() + t.offset; }
 
+/// Whether a linear of so many rows runs in matvec.
+bool takes_matvec(const Context& context, int64_t rows) {
+  return rows <= context.tuning.matvec_rows || !context.gpu.simdgroup_matrix || !context.switches.metal_matmul;
+}
+
 void run(MetalEncoder& encoder, const LinearJob& job) {
   if (job.rows() == 0) return;
   const Context& context = encoder.context();
-  const bool few = job.rows() <= context.tuning.matvec_rows;
-  if (few || !context.gpu.simdgroup_matrix || !context.switches.metal_matmul) return launch_matvec(encoder, job);
-  if (context.gpu.tensor_ops && tensor_ops_take(job))
-    launch_matmul_tensor(encoder, job);
-  else
-    launch_matmul(encoder, job);
+  if (takes_matvec(context, job.rows())) return launch_matvec(encoder, job);
+  run_matmul(encoder, job);
   int64_t outputs = 0;
   for (const LinearOut& out : job.outs) outputs += out.weight->out;
   encoder.worked(job.rows() * job.weight().in * outputs);
@@ -67,7 +70,7 @@ Constants linear_constants(const LinearJob& job, uint32_t rows_of_group) {
 }
 
 int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile) {
-  LinearParams params{u32(job.rows()), u32(job.weight().in), {}, {}, shared_value(job.activation)};
+  LinearParams params{u32(job.rows()), u32(job.weight().in), {}, {}, {}, shared_value(job.activation)};
   int64_t tiles = 0;
   for (size_t j = 0; j < job.outs.size(); ++j) {
     const LinearOut& out = job.outs[j];
@@ -79,6 +82,7 @@ int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile) {
         .buffer(SG_LINEAR_Y0 + slot, out.y);
     params.out[j] = u32(out.weight->out);
     params.first_tile[j] = u32(tiles);
+    params.depth[j] = u32(job.depth[j] > 0 ? job.depth[j] : job.weight().in);
     if (job.epilogue != SG_GATED || j == 0) tiles += (out.weight->out + tile - 1) / tile;
     u32(job.rows() * out.weight->out);  // kernels index y by 32 bits
   }
@@ -91,6 +95,7 @@ void launch_matvec(MetalEncoder& encoder, const LinearJob& job) {
   Launch launch(encoder, kMatvec, linear_constants(job, u32(rows)));
   const int64_t outputs = job.epilogue == SG_GATED ? kOutputs / 2 : kOutputs;
   const int64_t tiles = bind_linear(launch, job, kSimdgroups * outputs);
+  launch.buffer(SG_LINEAR_SQUARES, job.squares);
   launch.groups(tiles, (job.rows() + rows - 1) / rows, 1, 32 * kSimdgroups);
 }
 
@@ -102,6 +107,21 @@ void MetalEncoder::do_linear(const Tensor& y, const Tensor& x, const Weight& w, 
 void MetalEncoder::do_linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) {
   const LinearOut out{y, &w, bias};
   run(*this, {x, {&out, 1}, SG_ADD});
+}
+
+void MetalEncoder::do_linear_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Weight& w,
+                                      const Tensor& bias, const Tensor& norm, float eps) {
+  const LinearOut out{y, &w, bias};
+  const int64_t rows = x.shape[0];
+  if (rows == 0 || !takes_matvec(*context_, rows) || !context_->switches.metal_statistics) {
+    run(*this, {x, {&out, 1}, SG_ADD});
+    barrier();
+    return do_rms_norm(z, y, norm, eps);
+  }
+  const Tensor squares = scratch(DType::f32, {rows, (w.out + 3) / 4});
+  launch_matvec(*this, {x, {&out, 1}, SG_ADD_SQUARES, Activation::silu, squares});
+  barrier();
+  launch_norm_split(*this, z, y, squares, norm, eps);
 }
 
 void MetalEncoder::do_linear_group(const Tensor& x, std::span<const LinearOut> outs) { run_group(*this, x, outs); }

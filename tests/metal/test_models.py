@@ -51,6 +51,7 @@ SWITCHES: list[dict[str, str]] = [
     {"SARAGOSSA_FUSED": "off"},
     {"SARAGOSSA_METAL_RESIDENT": "off"},
     {"SARAGOSSA_RUN_AHEAD": "off"},
+    {"SARAGOSSA_METAL_STATISTICS": "off"},
 ]
 
 
@@ -219,6 +220,8 @@ def test_a_failed_step_leaves_the_row_where_it_stood(emulator: Emulator) -> None
 
 # Each generation and the oldest system: what one lacks has a fallback that gives the same tokens.
 MACHINES: list[dict[str, object]] = [
+    {"gpu_family": 5, "os_version": "14.0"},
+    {"gpu_family": 7, "os_version": "13.0"},
     {"gpu_family": 7, "os_version": "14.0"},
     {"gpu_family": 9, "os_version": "15.0"},
     {"gpu_family": 10, "os_version": "26.0"},
