@@ -169,7 +169,7 @@ void CommandEncoder::linear_add_norm(const Tensor& y, const Tensor& z, const Ten
   check::linear("linear_add_norm", y, x, w, bias);
   check::rms_norm(z, y, norm);
   if (!fused()) return CommandEncoder::do_linear_add_norm(y, z, x, w, bias, norm, eps);
-  if (has_fused(FusedOp::linear_add_norm)) record("linear_add_norm", tensors(x, w, bias, norm, y), tensors(y, z));
+  if (has_fused(FusedOp::linear_add_norm)) record("linear_add_norm", TensorList(x, w, bias, norm, y), TensorList(y, z));
   do_linear_add_norm(y, z, x, w, bias, norm, eps);
 }
 
