@@ -135,45 +135,35 @@ struct Step {
     mid.resize(static_cast<size_t>(n * m.intermediate));
     mid2.resize(static_cast<size_t>(n * m.intermediate));
     logits.resize(static_cast<size_t>(m.vocab));
+    for (size_t l = 0; l < static_cast<size_t>(m.layers); ++l) {
+      const size_t at = 7 * l;
+      add(x.data(), {{weights[at], q.data()}, {weights[at + 1], k.data()}, {weights[at + 2], v.data()}});
+      add(q.data(), {{weights[at + 3], x.data()}});
+      add(x.data(), {{weights[at + 4], mid.data()}, {weights[at + 5], mid2.data()}}, LinearEpilogue::gated);
+      add(mid.data(), {{weights[at + 6], x.data()}});
+    }
+    add(x.data(), {{weights[7 * static_cast<size_t>(m.layers)], logits.data()}});
+    jobs_.back().rows = 1;  // the last row only, as a prefill does
+    for (size_t i = 0; i < jobs_.size(); ++i) jobs_[i].next = &jobs_[(i + 1) % jobs_.size()];
   }
 
   void run(LinearEngine& engine) {
     for (size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
-    for (size_t l = 0; l < static_cast<size_t>(m.layers); ++l) {
-      LinearJob qkv;
-      qkv.x = x.data();
-      qkv.rows = rows;
-      qkv.n_outs = 3;
-      qkv.outs[0] = {weights[7 * l], q.data(), nullptr};
-      qkv.outs[1] = {weights[7 * l + 1], k.data(), nullptr};
-      qkv.outs[2] = {weights[7 * l + 2], v.data(), nullptr};
-      engine.run(qkv);
-      run_one(engine, weights[7 * l + 3], q.data(), x.data());
-      LinearJob gated;
-      gated.x = x.data();
-      gated.rows = rows;
-      gated.n_outs = 2;
-      gated.outs[0] = {weights[7 * l + 4], mid.data(), nullptr};
-      gated.outs[1] = {weights[7 * l + 5], mid2.data(), nullptr};
-      gated.epilogue = LinearEpilogue::gated;
-      engine.run(gated);
-      run_one(engine, weights[7 * l + 6], mid.data(), x.data());
-    }
-    LinearJob head;  // the last row only, as a prefill does
-    head.x = x.data();
-    head.rows = 1;
-    head.outs[0] = {weights[7 * static_cast<size_t>(m.layers)], logits.data(), nullptr};
-    engine.run(head);
+    for (const LinearJob& job : jobs_) engine.run(job);
   }
 
  private:
-  void run_one(LinearEngine& engine, const Matrix& w, const float* from, float* to) const {
+  void add(const float* from, std::vector<LinearJob::Out> outs, LinearEpilogue epilogue = LinearEpilogue::store) {
     LinearJob job;
     job.x = from;
     job.rows = rows;
-    job.outs[0] = {w, to, nullptr};
-    engine.run(job);
+    job.n_outs = static_cast<int>(outs.size());
+    for (size_t i = 0; i < outs.size(); ++i) job.outs[i] = outs[i];
+    job.epilogue = epilogue;
+    jobs_.push_back(job);
   }
+
+  std::vector<LinearJob> jobs_;  // a ring, as the encoder makes it
 };
 
 /// Reads all the weights once, a megabyte per task.

@@ -3,7 +3,7 @@
     python bench/real_models.py FOLDER... --python-oracle PYTHON [--tokens 48]
 
 FOLDER: an unquantised Hugging Face folder. PYTHON: an interpreter with torch and transformers.
-Teacher-forced: after a near tie the reference's own token is fed, so every step counts. Prints a row for
+Teacher-forced: every token is fed as a prompt, so a near tie costs one step only. Prints a row for
 each model and path; fails when an id differs above the margin, or when the tokenizers disagree.
 """
 
@@ -57,7 +57,7 @@ def check(folder: Path, python: str, tokens: int) -> bool:
             steps, clear, wrong = compare(llm, cases)
         path = "exact" if exact else "default"
         print(f"{folder.name:24} {path:8} {steps:6} {clear:10} {wrong:6}", flush=True)
-        good = good and not wrong
+        good = good and clear > 0 and not wrong
     return good
 
 

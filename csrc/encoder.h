@@ -9,6 +9,7 @@
 
 #include <array>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -85,12 +86,17 @@ enum class FusedOp { linear_group, linear_add, linear_add_norm, linear_gated, no
 /// Tensors that a call was given, without those that are none. Not longer-lived than they are.
 class TensorList {
  public:
+  static constexpr size_t kCapacity = 16;  // linear_group has 13
+
   template <class... Parts>
   explicit TensorList(const Parts&... parts) {
+    static_assert(((std::is_same_v<Parts, Weight> ? 3 : 1) + ... + 0) <= static_cast<int>(kCapacity));
     (add(parts), ...);
   }
   void add(const Tensor& t) {
-    if (t) list_[size_++] = &t;
+    if (!t) return;
+    require(size_ < kCapacity, "an op with more than ", kCapacity, " tensors");
+    list_[size_++] = &t;
   }
   void add(const Weight& w) {
     add(w.data);
@@ -102,7 +108,7 @@ class TensorList {
   const Tensor* const* end() const { return list_.data() + size_; }
 
  private:
-  std::array<const Tensor*, 16> list_;  // linear_group has 13
+  std::array<const Tensor*, kCapacity> list_;
   size_t size_ = 0;
 };
 

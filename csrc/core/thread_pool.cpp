@@ -24,7 +24,8 @@ namespace {
 // A worker enters by compare-and-swap while the loop is open and leaves by a decrement. The caller closes
 // the loop when no task is left and waits only for those inside: a worker that did not get a core in time
 // is not waited for. Tasks are dealt as one contiguous range per worker (neighbouring rows of a weight
-// stay on one core); who has finished its range takes from the others'.
+// stay on one core); who has finished its range takes from the ends
+// of the others'.
 constexpr uint32_t kInside = (1u << 10) - 1;
 constexpr uint32_t kCallerSleeps = 1u << 10;
 constexpr uint32_t kEpoch = 1u << 11;
@@ -54,10 +55,6 @@ int forks() {
 }
 
 thread_local bool t_inside_loop = false;
-
-ThreadPool::Share share_of(int64_t tasks, int worker, int size) {
-  return {tasks * worker / size, tasks * (worker + 1) / size};
-}
 
 }  // namespace
 
@@ -217,7 +214,7 @@ struct ThreadPool::Impl {
     const std::lock_guard<std::mutex> lock(one_loop);
     thunk = loop_thunk;
     context = loop_context;
-    for (int w = 0; w < size; ++w) ranges[static_cast<size_t>(w)].set(share_of(tasks, w, size));
+    for (int w = 0; w < size; ++w) ranges[static_cast<size_t>(w)].set(share(tasks, w, size));
     state.fetch_add(kEpoch);  // open
     if (sleepers.load() > 0) state.notify_all();
     take_tasks(0);
@@ -266,12 +263,13 @@ void ThreadPool::fetch_when_idle(int worker, const std::array<Soon, 3>& soon) {
 
 int ThreadPool::size() const { return impl_->size; }
 
-ThreadPool::Share ThreadPool::share(int64_t tasks, int worker) const {
+ThreadPool::Share ThreadPool::share(int64_t tasks, int worker, int workers) {
   if (tasks <= 1) return {0, worker == 0 ? tasks : 0};  // the caller's
-  return share_of(tasks, worker, impl_->size);
+  return {tasks * worker / workers, tasks * (worker + 1) / workers};
 }
 
 void ThreadPool::run_erased(int64_t tasks, Thunk thunk, void* context) {
+  require(tasks < int64_t{1} << 31, "thread pool: ", tasks, " tasks, at most 2^31 - 1 are supported");
   // One task, one thread, a loop inside a loop, or a forked child: the caller does it all.
   if (tasks <= 1 || impl_->size == 1 || t_inside_loop || impl_->forks_at_start != forks()) {
     for (int64_t task = 0; task < tasks; ++task) thunk(context, task, 0);

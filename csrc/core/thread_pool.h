@@ -26,9 +26,10 @@ class ThreadPool {
   struct Share {
     int64_t begin, end;
   };
-  Share share(int64_t tasks, int worker) const;
+  static Share share(int64_t tasks, int worker, int workers);
 
-  /// Bytes that a worker will probably read in the next loop; it brings them into its cache while it waits for that.
+  /// Bytes that a worker will probably read in the next loop; it brings them into its cache while it waits for that. A
+  /// hint: the memory may be gone by then.
   struct Soon {
     const uint8_t* at = nullptr;
     int64_t bytes = 0;
@@ -38,7 +39,7 @@ class ThreadPool {
   void fetch_when_idle(int worker, const std::array<Soon, 3>& soon);
 
   /// Calls fn(task, worker) for each task in [0, tasks), worker in [0, size()); returns when all are done.
-  /// Tasks are handed out one by one, so a thread that is descheduled holds back one task only. At most 2^31 tasks.
+  /// Tasks are handed out one by one, so a thread that is descheduled holds back one task only. Less than 2^31 tasks.
   template <class Fn>
   void run(int64_t tasks, Fn&& fn) {
     using Target = std::remove_reference_t<Fn>;

@@ -88,11 +88,11 @@ struct LinearEngine::Impl {
   };
   Packed packed[3];  // one for each format among a job's outputs
   int n_packed = 0;
-  struct Worker {
+  struct alignas(64) Worker {
     Scratch tile;    // results before the epilogue
     Scratch matmul;  // the kernel's
     WeightStream stream;
-    uint64_t run = 0;  // that the stream was opened for
+    uint64_t run = 0;  // that it took part in last
   };
   std::vector<Worker> workers;
   uint64_t run_number = 0;
@@ -157,7 +157,8 @@ struct LinearEngine::Impl {
     const int64_t n = end - begin;
     const auto tile = [&](int i, float* y, int64_t stride) {
       OutTile t{begin, end, y, stride, {}};
-      if (job.rows <= kMatvecRows) t.upcoming = worker.stream.tile(job, plan, task, i, begin, end);
+      if (job.rows <= kMatvecRows && quantised(job.outs[i].w))
+        t.upcoming = worker.stream.tile(job, plan, task, i, begin, end);
       return t;
     };
     const OutTile direct = tile(which, out.y + begin, out.w.out);
@@ -194,7 +195,7 @@ struct LinearEngine::Impl {
       Worker& worker = workers[static_cast<size_t>(w)];
       if (worker.run != number) {
         worker.run = number;
-        if (job.rows <= kMatvecRows) worker.stream.open(job, plan, kernels, pool, w);
+        if (job.rows <= kMatvecRows) pool.fetch_when_idle(w, worker.stream.open(job, plan, kernels, pool.size(), w));
       }
       run_task(job, plan, task, worker);
     });

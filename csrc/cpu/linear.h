@@ -40,7 +40,8 @@ struct LinearJob {
   int n_outs = 1;
   LinearEpilogue epilogue = LinearEpilogue::store;
   Activation act = Activation::silu;
-  const LinearJob* next = nullptr;  // what will probably run next: its first weights are fetched ahead
+  /// What will probably run next: its first weights are fetched ahead. Workers read it until run returns.
+  const LinearJob* next = nullptr;
 };
 
 /// Holds the workspace (quantised activations) between calls; one per device.

@@ -42,7 +42,7 @@ struct WeightsAt {
 
 /// What a core will read: hints for prefetching.
 struct Upcoming {
-  bool asked = false;  // the first weights of the tile were asked for, as what comes behind another one
+  bool asked = false;  // with the core's tile before this one, which asked for what comes behind it
   int64_t end = 0;     // the outputs that the core has of this matrix end here
   WeightsAt after;     // what it reads then; null: not known
 };

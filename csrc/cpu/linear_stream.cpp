@@ -50,30 +50,35 @@ LinearPlan::LinearPlan(const LinearJob& job, const LinearKernels& kernels, int w
   }
 }
 
-void WeightStream::open(const LinearJob& job, const LinearPlan& plan, const LinearKernels& kernels, ThreadPool& pool,
-                        int worker) {
-  share_ = pool.share(plan.tasks(), worker);
+WeightStream::Soon WeightStream::open(const LinearJob& job, const LinearPlan& plan, const LinearKernels& kernels,
+                                      int workers, int worker) {
+  share_ = ThreadPool::share(plan.tasks(), worker, workers);
   after_ = {};
-  if (share_.begin == share_.end) return;
-  const int last = plan.output(share_.end - 1);
-  for (int i = plan.output(share_.begin); i < last; ++i) {
-    after_[static_cast<size_t>(i)] = weights_at(job.outs[i + 1].w, 0);
-    slot_[static_cast<size_t>(i)] = i + 1;
+  const bool works = share_.begin < share_.end;
+  const int last = works ? plan.output(share_.end - 1) : 0;
+  if (works) {
+    for (int i = plan.output(share_.begin); i < last; ++i) {
+      after_[static_cast<size_t>(i)] = weights_at(job.outs[i + 1].w, 0);
+      after_output_[static_cast<size_t>(i)] = i + 1;
+    }
   }
-  if (!job.next) return;
-  const LinearPlan next(*job.next, kernels, pool.size());
-  const ThreadPool::Share share = pool.share(next.tasks(), worker);
-  if (share.begin == share.end) return;
+  if (!job.next) return {};
+  const LinearPlan next(*job.next, kernels, workers);
+  const ThreadPool::Share share = ThreadPool::share(next.tasks(), worker, workers);
+  if (share.begin == share.end) return {};
   const int which = next.output(share.begin);
   const Matrix& w = job.next->outs[which].w;
   const int64_t begin = next.begin(which, share.begin);
   const WeightsAt start = weights_at(w, begin);
-  after_[static_cast<size_t>(last)] = start;
-  slot_[static_cast<size_t>(last)] = which;
-  const int64_t outs = std::min({w.out, next.begin(which, share.end), begin + kIdleBytes / row_bytes_of(w)}) - begin;
-  pool.fetch_when_idle(worker, {{{start.data, outs * row_bytes_of(w)},
-                                 {start.scales, outs * scale_bytes_of(w)},
-                                 {start.biases, outs * scale_bytes_of(w)}}});
+  if (works) {
+    after_[static_cast<size_t>(last)] = start;
+    after_output_[static_cast<size_t>(last)] = which;
+  }
+  const int64_t fits = kIdleBytes / std::max<int64_t>(row_bytes_of(w), 1);
+  const int64_t rows = std::min({w.out, next.begin(which, share.end), begin + fits}) - begin;
+  return {{{start.data, rows * row_bytes_of(w)},
+           {start.scales, rows * scale_bytes_of(w)},
+           {start.biases, rows * scale_bytes_of(w)}}};
 }
 
 Upcoming WeightStream::tile(const LinearJob& job, const LinearPlan& plan, int64_t task, int which, int64_t begin,
@@ -89,7 +94,8 @@ Upcoming WeightStream::tile(const LinearJob& job, const LinearPlan& plan, int64_
   up.end = std::min(w.out, plan.begin(i, share_.end));
   if (which != i) return up;  // the second of a gated job
   up.after = after_[static_cast<size_t>(i)];
-  if (end == up.end && up.after.data) asked_[static_cast<size_t>(slot_[static_cast<size_t>(i)])] = up.after.data;
+  if (end == up.end && up.after.data)
+    asked_[static_cast<size_t>(after_output_[static_cast<size_t>(i)])] = up.after.data;
   return up;
 }
 

@@ -28,17 +28,23 @@ struct LinearPlan {
 /// What one worker reads.
 class WeightStream {
  public:
-  /// A loop begins for this worker.
-  void open(const LinearJob& job, const LinearPlan& plan, const LinearKernels& kernels, ThreadPool& pool, int worker);
+  /// What a worker can fetch while it waits for the next job.
+  using Soon = std::array<ThreadPool::Soon, 3>;
 
-  /// The hints for outputs [begin, end) of output `which`, which are those of `task`.
+  /// A loop begins for one of `workers`. job.next may be asked for its shapes and addresses.
+  Soon open(const LinearJob& job, const LinearPlan& plan, const LinearKernels& kernels, int workers, int worker);
+
+  /// The hints for rows [begin, end) of output `which`, which are those of `task`. The kernel must act on them: that
+  /// they were given is remembered.
   Upcoming tile(const LinearJob& job, const LinearPlan& plan, int64_t task, int which, int64_t begin, int64_t end);
 
  private:
   ThreadPool::Share share_{};
-  std::array<WeightsAt, 3> after_{};       // of each output, what is read behind the worker's share of it
-  std::array<int, 3> slot_{};              // and which output of its job that is
-  std::array<const uint8_t*, 3> asked_{};  // of each output, the codes whose first bytes are on their way
+  std::array<WeightsAt, 3> after_{};   // of each output, what is read behind the worker's share of it
+  std::array<int, 3> after_output_{};  // and which output of its job that is
+  /// Of each output, the codes whose first bytes are on their way. (Of a gated job the second entry may already stand
+  /// for the next one when its last tile begins: that tile asks again.)
+  std::array<const uint8_t*, 3> asked_{};
 };
 
 }  // namespace saragossa::cpu

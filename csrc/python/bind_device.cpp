@@ -30,8 +30,8 @@ void bind_device(py::module_& m) {
   // Module-local: the test-only module binds some of the same types.
   py::class_<Device, std::shared_ptr<Device>>(m, "Device", py::module_local())
       .def(py::init([](const std::string& name, bool fused, const std::string& activations, const std::string& isa,
-                       int threads, int spin_us, bool run_ahead, bool metal_resident, bool metal_matmul,
-                       bool metal_tensor_ops, bool metal_statistics, bool metal_split_matmul,
+                       int threads, int spin_us, bool cpu_fetch_ahead, bool run_ahead, bool metal_resident,
+                       bool metal_matmul, bool metal_tensor_ops, bool metal_statistics, bool metal_split_matmul,
                        bool metal_simdgroup_attention, const std::string& kernel_cache) {
              if (threads < 0) fail(ErrorKind::usage, "threads ", threads, ", expected 0 (automatic) or more");
              Switches switches;
@@ -40,6 +40,7 @@ void bind_device(py::module_& m) {
              switches.isa = isa;
              switches.threads = threads;
              switches.spin_us = spin_us;
+             switches.cpu_fetch_ahead = cpu_fetch_ahead;
              switches.run_ahead = run_ahead;
              switches.metal_resident = metal_resident;
              switches.metal_matmul = metal_matmul;
@@ -53,9 +54,9 @@ void bind_device(py::module_& m) {
              return device;
            }),
            py::arg("name"), py::kw_only(), py::arg("fused") = true, py::arg("activations") = "int15",
-           py::arg("isa") = "auto", py::arg("threads") = 0, py::arg("spin_us") = 50, py::arg("run_ahead") = true,
-           py::arg("metal_resident") = true, py::arg("metal_matmul") = true, py::arg("metal_tensor_ops") = true,
-           py::arg("metal_statistics") = true, py::arg("metal_split_matmul") = true,
+           py::arg("isa") = "auto", py::arg("threads") = 0, py::arg("spin_us") = 50, py::arg("cpu_fetch_ahead") = true,
+           py::arg("run_ahead") = true, py::arg("metal_resident") = true, py::arg("metal_matmul") = true,
+           py::arg("metal_tensor_ops") = true, py::arg("metal_statistics") = true, py::arg("metal_split_matmul") = true,
            py::arg("metal_simdgroup_attention") = true, py::arg("kernel_cache") = "")
       .def_property_readonly("name", &Device::name)
       .def_property_readonly("description", &Device::description)

@@ -23,6 +23,7 @@ class Device:
         isa: str = "auto",
         threads: int = 0,
         spin_us: int = 50,
+        cpu_fetch_ahead: bool = True,
         run_ahead: bool = True,
         metal_resident: bool = True,
         metal_matmul: bool = True,

@@ -134,6 +134,14 @@ FLAGS: tuple[Flag, ...] = (
         "spinning saves a wake-up a layer, and costs where cores are shared",
     ),
     Flag(
+        "SARAGOSSA_CPU_FETCH_AHEAD",
+        "cpu_fetch_ahead",
+        True,
+        parse_bool,
+        "off: a linear of the CPU device does not fetch the first weights of the next one into the caches",
+        "to measure what that gives; results are the same bits",
+    ),
+    Flag(
         "SARAGOSSA_PREFILL_CHUNK",
         "prefill_chunk",
         512,

@@ -2,9 +2,9 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
-# tool NAME: beside $PYTHON, else in PATH.
+# tool NAME: beside $PYTHON, else in PATH. An absolute path: cmake calls it from other folders.
 tool() {
-  local beside="${PYTHON:+$(dirname "$PYTHON")/$1}"
+  local beside="${PYTHON:+$(cd "$(dirname "$PYTHON")" && pwd)/$1}"
   if [ -n "$beside" ] && [ -x "$beside" ]; then echo "$beside"; else command -v "$1" || true; fi
 }
 

@@ -172,7 +172,8 @@ std::vector<float> run_table(const LinearKernels& table, const Matrix& w, Activa
   const Dirty scratch(packs && format.matmul ? table.matmul_scratch(format) : 0);
   if (packs && format.matmul) chunk = (chunk + table.matmul_outs - 1) / table.matmul_outs * table.matmul_outs;
   for (int64_t o = 0; o < w.out; o += chunk) {
-    const OutTile tile{o, std::min(w.out, o + chunk), y.data() + kSide + o, stride};
+    OutTile tile{o, std::min(w.out, o + chunk), y.data() + kSide + o, stride};
+    tile.upcoming = {o / chunk % 2 == 1, w.out, {w.data, w.scales, w.biases}};  // hints change nothing
     if (!packs) {
       for (int64_t r = 0; r < rows; r += kMatvecRows)
         table.dot_f32(w, x + r * w.in, std::min(kMatvecRows, rows - r),
@@ -269,13 +270,13 @@ bool check_table(const LinearKernels& table, const TestMatrix& m, Activations mo
 }
 
 constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
-constexpr int64_t kRows[] = {1, 2, 3, 4, 5, 8, 9, 33};
-constexpr int64_t kOuts[] = {7, 65};
+constexpr int64_t kRows[] = {1, 2, 3, 4, 5, 8, 9, 14, 20, 33};
+constexpr int64_t kOuts[] = {7, 64, 65};
 
 void check_matrices(const LinearKernels& table, int bits, int group, Activations mode) {
   Line line;
   std::vector<int64_t> ins{1, 33, 64, 576, 1000};
-  if (bits) ins = {group, 7 * group, 9 * group, 18 * group, 69 * group};
+  if (bits) ins = {group, 7 * group, 8 * group, 9 * group, 18 * group, 69 * group};
   for (const DType dtype : kDTypes) {
     for (const int64_t in : ins) {
       for (const int64_t out : kOuts) {

@@ -2,9 +2,9 @@
 //   y[r, o] = sum over groups g of  (w_scale[o, g] * x_scale[r, g]) * sum(code * q)  +  w_bias[o, g] * x_sum[r, g]
 //
 // Codes of 32 outputs and kBlock values are unpacked once to words [word, 32 outputs] (the first cache holds them),
-// then all the tiles of 12 rows pass: 24 sums of 16 outputs. A word is two i16 (int15: vpdpwssd) or four u8 (int8:
-// vpdpbusd). The integer sum of a group is exact (128 * 255 * 16256 < 2^31); groups are added to y in ascending
-// order, whatever the number of rows.
+// then all the tiles of 12 rows pass: 24 sums of 16 outputs; of the last one 8 rows or less go by fours. A word is two
+// i16 (int15: vpdpwssd) or four u8 (int8: vpdpbusd). The integer sum of a group is exact (128 * 255 * 16256 < 2^31);
+// groups are added to y in ascending order, whatever the number of rows.
 //
 // Ownership: one thread has outputs [begin, end) of all rows.
 
@@ -276,7 +276,10 @@ void panel_block(const Matrix& w, const Panel& panel, const PackFormat& f, const
   }
   convert_scales(w, w.scales, o, k / w.group, n / w.group, panel.scale);
   convert_scales(w, w.biases, o, k / w.group, n / w.group, panel.bias);
-  k + n < w.in ? prefetch_panel(w, o, k + n) : prefetch_panel(w, o + kPanelOuts, 0);
+  if (k + n < w.in)
+    prefetch_panel(w, o, k + n);
+  else
+    prefetch_panel(w, o + kPanelOuts, 0);  // or another worker's
   switch (w.group) {
     case 32: return dot_block<32, two_parts>(panel, f, packed, rows, k, n);
     case 64: return dot_block<64, two_parts>(panel, f, packed, rows, k, n);

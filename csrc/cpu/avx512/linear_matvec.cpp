@@ -6,6 +6,8 @@
 //   4 bits  64 bytes; first the even values (low nibbles), second the odd ones
 //   6 bits  96 bytes; first the first 16 values of each 32, second the others
 //   8 bits  128 bytes; as 6 bits
+// One row of x on a narrow matrix has a form of its own (dot_narrow), with the same operations in the same order.
+//
 // vpdpbusd per int8 part; hi * 128 + lo, |sum of a lane| < 8 * 255 * 16256 < 2^31, exact. Floats are fma'd per lane
 // in ascending order of units, so a row's result does not depend on its neighbours.
 //
@@ -78,13 +80,16 @@ inline __m512i half_unit4(const uint8_t* p, const uint8_t* x) {
   return _mm512_zextsi256_si512(sum);
 }
 
-/// Bytes that a core reads one behind the other, asked for ahead of their use; behind `end` those from `next` on.
+/// Bytes that a core reads one behind the other, asked for ahead of their use; behind `end` those from `next` on. It
+/// turns once: of a share that is shorter than the distance, some first bytes of what follows are not asked for.
 class Ahead {
  public:
   /// For a tile of rows of `row_bytes` from `data` on, `distance` bytes ahead; where nobody has asked for the first
   /// ones yet, that is done at once.
   Ahead(const uint8_t* data, int64_t row_bytes, const OutTile& tile, const uint8_t* next, int64_t distance)
-      : at_(data + tile.begin * row_bytes), end_(data + tile.upcoming.end * row_bytes), next_(next ? next : at_) {
+      : at_(data + tile.begin * row_bytes),
+        end_(data + std::max(tile.end, tile.upcoming.end) * row_bytes),
+        next_(next ? next : at_) {
     if (tile.upcoming.asked) {
       at_ += distance;
       turn();
@@ -283,8 +288,7 @@ template <int bits, int group, bool two_parts>
   to_ask = ahead;
 }
 
-/// Outputs [o, o + n).
-/// Outputs [o, o + n) of `rows` rows from r0 on.
+/// Outputs [o, o + n) of `rows` rows; x and y begin at the first of them.
 template <int bits, int group, bool two_parts, int rows>
 void dot_block(const Matrix& w, const MatvecRow* x, int64_t o, int64_t n, float* y, int64_t stride, Ahead& ahead) {
   constexpr int outs = rows == 1 ? 4 : 2;  // share the loads of x

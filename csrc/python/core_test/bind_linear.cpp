@@ -3,7 +3,10 @@
 #include <pybind11/stl.h>
 
 #include <atomic>
+#include <chrono>
+#include <mutex>
 #include <stdexcept>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -39,13 +42,36 @@ void run_failing(ThreadPool& pool, int64_t tasks, int64_t bad) {
   });
 }
 
-/// What each worker reads for a chain of jobs, each a list of [out, in] that share an input: per tile the address of
-/// its first codes, whether they were asked for, where the worker's share of the matrix ends and what is fetched behind
-/// it. Addresses count from 1 (0: none); nothing is read.
-using Tile = std::tuple<uintptr_t, bool, uintptr_t, uintptr_t>;
-std::vector<std::vector<Tile>> reading_order(const std::vector<std::vector<std::pair<int64_t, int64_t>>>& chain,
-                                             bool gated, int threads) {
-  ThreadPool pool(threads, 0);
+/// (task, worker) as they ran; tasks of worker `slow` take a while.
+std::vector<std::pair<int64_t, int>> run_order(ThreadPool& pool, int64_t tasks, int slow) {
+  std::mutex mutex;
+  std::vector<std::pair<int64_t, int>> order;
+  pool.run(tasks, [&](int64_t task, int worker) {
+    {
+      const std::lock_guard lock(mutex);
+      order.emplace_back(task, worker);
+    }
+    if (worker == slow) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  });
+  return order;
+}
+
+struct Tile {
+  int64_t at, end;  // codes of the tile
+  bool asked;
+  int64_t share_end, after;  // where the worker's share of the matrix ends, and what is fetched behind it
+};
+
+/// What a worker reads, job by job, and the codes that it fetches between a job and the next: address and bytes.
+struct Reading {
+  std::vector<Tile> tiles;
+  std::vector<std::pair<int64_t, int64_t>> idle;
+};
+
+/// Of each worker, for a chain of jobs, each a list of [out, in] that share an input. Addresses count from 1 (0: none);
+/// nothing is read.
+std::vector<Reading> reading_order(const std::vector<std::vector<std::pair<int64_t, int64_t>>>& chain, bool gated,
+                                   int workers) {
   cpu::LinearKernels kernels{};
   kernels.matmul_outs = 1;
   std::vector<cpu::LinearJob> jobs(chain.size());
@@ -62,33 +88,35 @@ std::vector<std::vector<Tile>> reading_order(const std::vector<std::vector<std::
       w.bits = 4;
       w.group = 32;
       w.dtype = DType::bf16;
-      w.data = reinterpret_cast<const uint8_t*>(next);
+      w.data = w.scales = w.biases = reinterpret_cast<const uint8_t*>(next);
       next += static_cast<uintptr_t>(w.out * cpu::row_bytes_of(w));
     }
   }
-  const auto number = [](const uint8_t* p) { return reinterpret_cast<uintptr_t>(p); };
-  std::vector<std::vector<Tile>> order(static_cast<size_t>(threads));
-  for (int worker = 0; worker < threads; ++worker) {
+  const auto number = [](const uint8_t* p) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(p)); };
+  std::vector<Reading> all(static_cast<size_t>(workers));
+  for (int worker = 0; worker < workers; ++worker) {
+    Reading& reading = all[static_cast<size_t>(worker)];
     cpu::WeightStream stream;
     for (const cpu::LinearJob& job : jobs) {
-      const cpu::LinearPlan plan(job, kernels, threads);
-      stream.open(job, plan, kernels, pool, worker);
-      const ThreadPool::Share share = pool.share(plan.tasks(), worker);
+      const cpu::LinearPlan plan(job, kernels, workers);
+      const auto soon = stream.open(job, plan, kernels, workers, worker);
+      reading.idle.emplace_back(number(soon[0].at), soon[0].bytes);
+      const ThreadPool::Share share = ThreadPool::share(plan.tasks(), worker, workers);
       for (int64_t task = share.begin; task < share.end; ++task) {
         const int i = plan.output(task);
-        for (int which = i; which < (job.epilogue == cpu::LinearEpilogue::gated ? 2 : i + 1); ++which) {
+        const int last = job.epilogue == cpu::LinearEpilogue::gated ? 1 : i;
+        for (int which = i; which <= last; ++which) {
           const cpu::Matrix& w = job.outs[which].w;
+          const auto codes = [&](int64_t o) { return number(w.data) + o * cpu::row_bytes_of(w); };
           const int64_t begin = plan.begin(i, task);
           const int64_t end = std::min(begin + plan.chunk[i], w.out);
           const cpu::Upcoming up = stream.tile(job, plan, task, which, begin, end);
-          order[static_cast<size_t>(worker)].emplace_back(number(w.data + begin * cpu::row_bytes_of(w)), up.asked,
-                                                          number(w.data + up.end * cpu::row_bytes_of(w)),
-                                                          number(up.after.data));
+          reading.tiles.push_back({codes(begin), codes(end), up.asked, codes(up.end), number(up.after.data)});
         }
       }
     }
   }
-  return order;
+  return all;
 }
 
 }  // namespace
@@ -100,8 +128,22 @@ void register_linear(py::module_& m) {
       .def_property_readonly("size", &ThreadPool::size)
       .def("run_counts", &run_counts, release)
       .def("run_nested", &run_nested, release)
-      .def("run_failing", &run_failing, release);
-  m.def("reading_order", &reading_order, py::arg("chain"), py::arg("gated"), py::arg("threads"));
+      .def("run_failing", &run_failing, release)
+      .def("run_order", &run_order, release, py::arg("tasks"), py::arg("slow"))
+      .def(
+          "run_empty", [](ThreadPool& pool, int64_t tasks) { pool.run(tasks, [](int64_t, int) {}); }, release)
+      .def_static("share", [](int64_t tasks, int worker, int workers) {
+        const ThreadPool::Share s = ThreadPool::share(tasks, worker, workers);
+        return std::pair(s.begin, s.end);
+      });
+  py::class_<Tile>(m, "Tile")
+      .def_readonly("at", &Tile::at)
+      .def_readonly("end", &Tile::end)
+      .def_readonly("asked", &Tile::asked)
+      .def_readonly("share_end", &Tile::share_end)
+      .def_readonly("after", &Tile::after);
+  py::class_<Reading>(m, "Reading").def_readonly("tiles", &Reading::tiles).def_readonly("idle", &Reading::idle);
+  m.def("reading_order", &reading_order, py::arg("chain"), py::arg("gated"), py::arg("workers"));
   m.def("usable_cores", &usable_cores);
   m.def("cgroup_quota", &cgroup_quota, py::arg("root"));
   m.def("performance_cores", &performance_cores, py::arg("root"), py::arg("cpus"));

@@ -50,6 +50,7 @@ def open_device(
         isa=str(values["isa"]),
         threads=int(values["threads"]),
         spin_us=int(values["spin_us"]),
+        cpu_fetch_ahead=bool(values["cpu_fetch_ahead"]),
         run_ahead=bool(values["run_ahead"]),
         metal_resident=bool(values["metal_resident"]),
         metal_matmul=bool(values["metal_matmul"]),

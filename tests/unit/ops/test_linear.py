@@ -108,7 +108,7 @@ def normalised(got: Array, want: Array, x: Array, case: Case) -> float:
 
 
 FORMS = [(bits, group) for bits in (4, 6, 8) for group in (32, 64, 128)]
-ROWS = (1, 2, 3, 5, 8, 9, 14, 23)
+ROWS = (1, 2, 3, 5, 8, 9, 14, 20, 23)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -141,10 +141,13 @@ def test_instruction_sets_agree(bits: int, group: int, mode: str, isa: str) -> N
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("group", "n_in"), [(64, 576), (64, 512), (32, 256), (128, 1152), (64, 1536)])
 @pytest.mark.parametrize("bits", [0, 4, 6, 8])
-def test_a_row_does_not_depend_on_its_neighbours(bits: int, mode: str, isa: str) -> None:
+def test_a_row_does_not_depend_on_its_neighbours(
+    bits: int, group: int, n_in: int, mode: str, isa: str
+) -> None:
     """Bit for bit up to 8 rows; on the exact path for any number: a continued sequence equals a fresh one."""
-    case = make(43, 64 * 9, bits, 64, "bf16")
+    case = make(43, n_in, bits, group, "bf16")
     x = inputs(20, case.n_in)
     ops = ops_for(isa, mode)
     alone = np.concatenate([linear(ops, case, x[i : i + 1]) for i in range(len(x))])
@@ -215,18 +218,41 @@ def test_a_chain_equals_its_links(rows: int, threads: int, isa: str) -> None:
             assert y.numpy().tobytes() == want.tobytes()
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
 @pytest.mark.parametrize("gated", [False, True])
-def test_every_tile_is_asked_for_ahead(gated: bool, threads: int) -> None:
-    """Of each worker: all tiles but the first of the chain (and of a pair's second half)."""
+def test_what_is_read_next_is_asked_for(gated: bool, workers: int) -> None:
+    """Of each worker: all tiles but the first of the chain, and what is fetched in between is what comes."""
     layer = [[(576, 576), (192, 576), (192, 576)], [(576, 576)], [(1536, 576), (1536, 576)], [(576, 1536)]]
-    for tiles in core.reading_order(layer * 2, gated, threads):
-        unasked = [i for i, (_, asked, _, _) in enumerate(tiles) if not asked]
+    readings = core.reading_order(layer * 2, gated, workers)
+    for reading in readings:
+        tiles = reading.tiles
+        unasked = [i for i, tile in enumerate(tiles) if not tile.asked]
         assert unasked[0] == 0
-        assert len(unasked) <= (3 if gated else 1)
-        for (at, _, end, after), (following, *_) in pairwise(tiles):
-            assert at < end
-            assert gated or at < following < end or following == after
+        assert len(unasked) <= (3 if gated else 1), "the second half of a pair begins with a burst"
+        for tile, following in pairwise(tiles):
+            assert tile.at < tile.end <= tile.share_end
+            assert gated or following.at == (tile.end if tile.end < tile.share_end else tile.after)
+        starts = {tile.at for tile in tiles}
+        assert all(at in starts for at, _ in reading.idle[:-1])
+        assert reading.idle[-1] == (0, 0), "nothing is known to follow"
+    everything = sorted((t.at, t.end) for reading in readings for t in reading.tiles)
+    assert everything[0][0] == 1
+    assert all(a[1] == b[0] for a, b in pairwise(everything)), "all weights are read, none twice"
+
+
+def test_fetching_ahead_has_a_switch() -> None:
+    case = make(301, 64 * 9, 4, 64, "bf16")
+    x = inputs(1, case.n_in)
+    results = []
+    for ahead in (True, False):
+        ops = Ops("auto", activations="int15", cpu_fetch_ahead=ahead)
+        ys, w, xt = [ops.empty(1, 301) for _ in range(3)], case.weight(ops), ops.f32(x)
+        enc = ops.begin()
+        for y in ys:
+            enc.linear(y, xt, w)
+        enc.submit().wait()
+        results.append([y.numpy().tobytes() for y in ys])
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("isa", ISAS)

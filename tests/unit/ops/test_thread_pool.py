@@ -23,6 +23,32 @@ def test_every_task_runs_once(threads: int, spin_us: int) -> None:
         assert pool.run_counts(tasks) == [1] * tasks
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+def test_shares_are_gapless(workers: int) -> None:
+    for tasks in (0, 1, 2, workers - 1, workers, 100, 1001):
+        shares = [core.ThreadPool.share(tasks, w, workers) for w in range(workers)]
+        assert [t for begin, end in shares for t in range(begin, end)] == list(range(tasks))
+
+
+def test_own_tasks_ascend_and_others_are_taken_from_the_end() -> None:
+    pool = core.ThreadPool(2)
+    for slow in (0, 1) * 5:
+        order = pool.run_order(40, slow)
+        for worker in (0, 1):
+            begin, end = core.ThreadPool.share(40, worker, 2)
+            mine = [task for task, who in order if who == worker]
+            own = [task for task in mine if begin <= task < end]
+            taken = [task for task in mine if not begin <= task < end]
+            assert own == sorted(own)
+            assert taken == sorted(taken, reverse=True)
+            assert mine == own + taken
+
+
+def test_too_many_tasks_are_refused() -> None:
+    with pytest.raises(RuntimeError, match="2147483648 tasks"):
+        core.ThreadPool(1).run_empty(2**31)
+
+
 def test_sleeping_workers_wake() -> None:
     pool = core.ThreadPool(3, 0)
     for _ in range(5):
