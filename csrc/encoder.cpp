@@ -131,7 +131,7 @@ void CommandEncoder::softcap(const Tensor& x, float cap) {
 
 void CommandEncoder::sample(const SampleArgs& a) {
   check::sample(a);
-  record("sample", tensors(a.logits, a.params, a.counts, a.bias_ids, a.bias, a.mask),
+  record("sample", tensors(a.logits, a.rows, a.params, a.counts, a.bias_ids, a.bias, a.mask),
          tensors(a.params, a.counts, a.ids, a.logprobs, a.logprob_ids));
   do_sample(a);
 }
