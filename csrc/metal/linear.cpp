@@ -16,18 +16,37 @@ constexpr int64_t kMostRows = 8;
 
 int64_t address_of(const Tensor& t) { return static_cast<const MetalBuffer&>(*t.buffer).offset() + t.offset; }
 
+using LinearLaunch = void (*)(MetalEncoder& encoder, const LinearJob& job);
+
+/// For more rows than a decoded token has.
+LinearLaunch launch_of_many(const Context& context, const LinearJob& job) {
+  if (!context.gpu.simdgroup_matrix || !context.switches.metal_matmul) return &launch_matvec;
+  return context.gpu.tensor_ops && tensor_ops_take(job) ? &launch_matmul_tensor : &launch_matmul;
+}
+
+/// In tiles of rows, so that no command buffer holds more than its bound.
+void run_many(MetalEncoder& encoder, const LinearJob& job, LinearLaunch launch) {
+  int64_t outputs = 0;
+  for (const LinearOut& out : job.outs) outputs += out.weight->out;
+  const int64_t work = job.weight().in * outputs, most = encoder.rows_in_bound(work);
+  std::vector<LinearOut> outs(job.outs.begin(), job.outs.end());
+  LinearJob part = job;
+  part.outs = outs;
+  for (int64_t first = 0; first < job.rows(); first += most) {
+    const int64_t rows = std::min(most, job.rows() - first);
+    part.x = job.x.slice(first, rows);
+    for (size_t j = 0; j < outs.size(); ++j)
+      if (job.outs[j].y) outs[j].y = job.outs[j].y.slice(first, rows);
+    encoder.work(rows * work);
+    launch(encoder, part);
+  }
+}
+
 void run(MetalEncoder& encoder, const LinearJob& job) {
   if (job.rows() == 0) return;
   const Context& context = encoder.context();
-  const bool few = job.rows() <= context.tuning.matvec_rows;
-  if (few || !context.gpu.simdgroup_matrix || !context.switches.metal_matmul) return launch_matvec(encoder, job);
-  if (context.gpu.tensor_ops && tensor_ops_take(job))
-    launch_matmul_tensor(encoder, job);
-  else
-    launch_matmul(encoder, job);
-  int64_t outputs = 0;
-  for (const LinearOut& out : job.outs) outputs += out.weight->out;
-  encoder.worked(job.rows() * job.weight().in * outputs);
+  if (job.rows() <= context.tuning.matvec_rows) return launch_matvec(encoder, job);
+  run_many(encoder, job, launch_of_many(context, job));
 }
 
 /// Weights of one format in one dispatch; the dispatches do not depend on each other.

@@ -26,8 +26,11 @@ class MetalEncoder final : public CommandEncoder {
   void clear_threadgroup_memory();
   /// After a dispatch: runs it at once, and times it, where the switch `metal_resident` is off.
   void dispatched(const Kernel& kernel);
-  /// For ops of a prefill, after their dispatches: long steps are cut into several command buffers by what was done.
-  void worked(int64_t multiply_adds);
+  /// Before the dispatches of an op over many rows: counts its multiply-adds, and goes on in another command buffer
+  /// where this one would pass the bound. A step of few rows, a decoded token, asks for none and stays whole.
+  void work(int64_t multiply_adds);
+  /// The most rows of a dispatch within that bound: a multiple of 64 where it allows, 16 at least.
+  int64_t rows_in_bound(int64_t multiply_adds_per_row) const;
 
  protected:
   void do_embed(const Tensor& y, const Weight& table, const Tensor& ids, float scale) override;
@@ -63,7 +66,7 @@ class MetalEncoder final : public CommandEncoder {
   std::unique_ptr<Step> step_;
   size_t ordered_ = 0;              // records whose barrier stands
   uint32_t threadgroup_slots_ = 0;  // with a length, one bit each
-  int64_t work_ = 0;                // multiply-adds of the command buffer
+  int64_t work_ = 0;                // multiply-adds that the command buffer holds
 };
 
 }  // namespace saragossa::metal

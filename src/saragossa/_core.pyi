@@ -28,6 +28,7 @@ class Device:
         metal_matmul: bool = True,
         metal_tensor_ops: bool = True,
         metal_simdgroup_attention: bool = True,
+        metal_command_macs: int = 0,
         kernel_cache: str = "",
     ) -> None: ...
     @property

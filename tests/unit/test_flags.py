@@ -24,6 +24,7 @@ CORE_FIELDS = {
     "metal_matmul",
     "metal_tensor_ops",
     "metal_simdgroup_attention",
+    "metal_command_macs",
 }
 
 
@@ -41,6 +42,7 @@ def test_defaults() -> None:
         "metal_matmul": True,
         "metal_tensor_ops": True,
         "metal_simdgroup_attention": True,
+        "metal_command_macs": 0,
     }
 
 

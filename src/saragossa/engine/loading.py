@@ -55,6 +55,7 @@ def open_device(
         metal_matmul=bool(values["metal_matmul"]),
         metal_tensor_ops=bool(values["metal_tensor_ops"]),
         metal_simdgroup_attention=bool(values["metal_simdgroup_attention"]),
+        metal_command_macs=int(values["metal_command_macs"]),
         kernel_cache=_kernel_cache(name),
     )
     return device, dict(values)
