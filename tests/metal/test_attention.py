@@ -153,12 +153,13 @@ def test_a_row_depends_on_no_other_row(metal: Ops, window: int) -> None:
         assert cache.attend(rows, 1024, window=window)[at].tobytes() == alone[0].tobytes()
 
 
-def test_a_row_of_a_prompt_depends_on_no_other_row(metal: Ops) -> None:
+@pytest.mark.parametrize("window", [0, 21])
+def test_a_row_of_a_prompt_depends_on_no_other_row(metal: Ops, window: int) -> None:
     cache = Cache(metal, 128)
-    long = cache.attend([(0, p) for p in range(40, 80)], 80)
-    short = cache.attend([(0, p) for p in range(51, 75)], 75)
+    long = cache.attend([(0, p) for p in range(40, 80)], 80, window=window)
+    short = cache.attend([(0, p) for p in range(51, 75)], 75, window=window)
     assert short.tobytes() == long[11:35].tobytes()
-    mixed = cache.attend([(1, 5), *((0, p) for p in range(51, 75))], 75)
+    mixed = cache.attend([(1, 5), *((0, p) for p in range(51, 75))], 75, window=window)
     assert mixed[1:].tobytes() == short.tobytes()
 
 
@@ -234,6 +235,17 @@ def test_what_a_window_hides_is_not_read(metal: Ops, emulator: Emulator) -> None
     case = attention_case("traffic-window", Paged(((1023, 1),), 4, 2, 64), window=256)
     (decode,) = traffic(emulator, case, metal)
     assert decode["unique_read"] <= 2 * 256 * 2 * 64 * 2 + 4 * 64 * 4 + 64
+
+
+def test_a_prompt_reads_no_keys_that_its_window_hides(metal: Ops, emulator: Emulator) -> None:
+    """Of a tile of 16 tokens the first one's window, from a multiple of 32 keys on; what is hidden is not read."""
+    first, tokens, window = 500, 32, 64
+    case = attention_case("prompt-window", Paged(((first, tokens),), 4, 2, 64), window=window)
+    (prefill,) = traffic(emulator, case, metal)
+    seen = (window + tokens - 1) * 2 * 64 * 2
+    of_cache = [b for b in prefill["buffers"] if b["unique_read"] == seen]
+    assert len(of_cache) == 2
+    assert [b["requested_read"] for b in of_cache] == [2 * (window + 15) * 2 * 64 * 2] * 2
 
 
 def test_one_dispatch_where_one_split_is_enough(metal: Ops, emulator: Emulator) -> None:
