@@ -238,7 +238,7 @@ def test_what_a_window_hides_is_not_read(metal: Ops, emulator: Emulator) -> None
 
 
 def test_a_prompt_reads_no_keys_that_its_window_hides(metal: Ops, emulator: Emulator) -> None:
-    """Of a tile of 16 tokens the first one's window, from a multiple of 32 keys on; what is hidden is not read."""
+    """Of each tile of 16 tokens the keys from the first one's window on."""
     first, tokens, window = 500, 32, 64
     case = attention_case("prompt-window", Paged(((first, tokens),), 4, 2, 64), window=window)
     (prefill,) = traffic(emulator, case, metal)

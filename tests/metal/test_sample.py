@@ -189,11 +189,11 @@ def test_rows_of_all_kinds_together(emulator: Emulator) -> None:
 def test_rows_of_logits_draw_with_the_requests_they_name(emulator: Emulator, filtered: bool) -> None:
     """Parameters, counts, bias and mask by the list of rows; requests that no row names stay as they are."""
     x = np.stack([logits_of(2200, s) for s in range(4)])
-    every = {"top_k": 30, "top_p": 0.8, "min_p": 0.01} if filtered else {}
+    filters: list[dict[str, Any]] = [{"top_k": 1}, {"top_p": 0.3}, {}, {}, {"min_p": 0.5}, {"top_k": 300}]
     rng = np.random.default_rng(2)
     rows = [
         Row(
-            temperature=0.8,
+            temperature=3.0 + i,
             seed=i,
             step=i,
             bias={7 * i + 1: 2.0 * i, 2100: 3.0},
@@ -201,7 +201,7 @@ def test_rows_of_logits_draw_with_the_requests_they_name(emulator: Emulator, fil
             output=rng.integers(0, 3, 2200),
             presence=0.5 * i,
             top_logprobs=i,
-            **every,
+            **(filters[i] if filtered else {}),
         )
         for i in range(6)
     ]

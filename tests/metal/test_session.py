@@ -153,7 +153,8 @@ def test_what_fails_leaves_the_row_as_it_was(emulator: Emulator, call: str, ahea
     more = steps(core, 0, 2)
     idle(model)
     with fault(emulator, 0):
-        refused(core, lambda: run(PROMPT[:9]), saragossa.errors.DeviceError)
+        # What would be drawn next: counted as a part of the prompt it would be penalised.
+        refused(core, lambda: run(want[-5:]), saragossa.errors.DeviceError)
     assert model.model.free_blocks == free
     ids += more + steps(core, 0, 9 - len(ids) - 2)
     assert ids == want
@@ -240,29 +241,36 @@ def test_rows_that_sample_differently_draw_in_one_op(emulator: Emulator) -> None
 def test_a_row_that_was_counted_for_its_neighbours_starts_clean() -> None:
     """A batch counts all its rows where one has penalties; who asks for them later has no old counts."""
     model = loaded(NAME)
-    want = drawn(_core.Session(model.model, 1, model.context), 0, PROMPT, 8, SAMPLED)
     core = _core.Session(model.model, 2, model.context)
-    drawn(core, 0, PROMPT, 1, GREEDY)
+    favourites: dict[str, object] = {"bias": [(50, 100.0), (51, 70.0)]}
+    drawn(core, 0, PROMPT, 1, favourites)
     drawn(core, 1, PROMPT, 1, SAMPLED)
-    for _ in range(4):
-        core.step([0, 1])
+    core.step([0, 1])
+    assert core.drawn(0)[0] == 50
     core.rewind(0, 0)
-    assert drawn(core, 0, PROMPT, 8, SAMPLED) == want
+    assert drawn(core, 0, PROMPT, 2, {**favourites, "presence_penalty": 60.0}) == [50, 51]
 
 
 # --- threads, and what is left ----------------------------------------------------------------------------
 
 
 def test_threads_share_a_model_with_a_session_each() -> None:
-    model = loaded(NAME)
+    """At once; their prompts together are more than the cache holds at first."""
+    prompt = PROMPT * 14  # three blocks of eight
     options = [{**SAMPLED, "seed": seed} for seed in range(3)]
-    want = [drawn(_core.Session(model.model, 1, model.context), 0, PROMPT, 10, o) for o in options]
-    got: list[list[list[int]]] = [[] for _ in options]
+    alone = session(NAME)
+    want = []
+    for option in options:
+        want.append(drawn(alone, 0, prompt, 6, option))
+        alone.rewind(0, 0)
+    model = loaded(NAME)
+    cores = [_core.Session(model.model, 1, model.context) for _ in options]
+    got: list[list[int]] = [[] for _ in options]
+    start = threading.Barrier(len(options))
 
     def work(i: int) -> None:
-        for _ in range(3):
-            core = _core.Session(model.model, 1, model.context)
-            got[i].append(drawn(core, 0, PROMPT, 10, options[i]))
+        start.wait()
+        got[i] = drawn(cores[i], 0, prompt, 6, options[i])
 
     threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(len(options))]
     for thread in threads:
@@ -270,7 +278,8 @@ def test_threads_share_a_model_with_a_session_each() -> None:
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive(), "deadlock"
-    assert got == [[ids] * 3 for ids in want]
+    assert got == want
+    assert model.model.allocated_blocks == 16
 
 
 def settled(emulator: Emulator) -> dict[str, int]:
