@@ -57,6 +57,7 @@ void Session::configure(int row, const Sampling& sampling) {
     if (id < 0 || id >= vocab)
       fail(ErrorKind::parameter, "logit_bias: token id ", id, " is out of range; the vocabulary has ", vocab);
   settle();
+  reserve_bias(static_cast<int64_t>(sampling.bias.size()));
   r.sampling = sampling;
   r.sampling.params.n_bias = static_cast<int32_t>(sampling.bias.size());
   r.draws = 0;
@@ -71,18 +72,21 @@ void Session::configure(int row, const Sampling& sampling) {
   r.prompt = static_cast<int64_t>(r.tokens.size());
 }
 
+void Session::reserve_bias(int64_t entries) {
+  if (entries <= (bias_ids_ ? bias_ids_.shape[1] : 0)) return;
+  const Tensor ids = model_->device->tensor(DType::i32, {rows(), entries});
+  const Tensor values = model_->device->tensor(DType::f32, {rows(), entries});
+  bias_ids_ = ids;
+  bias_ = values;
+  for (int i = 0; i < rows(); ++i) write_bias(i);
+}
+
 void Session::write_bias(int row) {
-  const auto write = [&](int32_t i) {
-    int32_t* ids = host_data<int32_t>(bias_ids_.slice(i, 1));
-    float* values = host_data<float>(bias_.slice(i, 1));
-    for (const auto& [id, value] : at(i).sampling.bias) *ids++ = id, *values++ = value;
-  };
-  const auto n = static_cast<int64_t>(at(row).sampling.bias.size());
-  if (n == 0) return;
-  if (bias_ids_ && n <= bias_ids_.shape[1]) return write(row);
-  bias_ids_ = model_->device->tensor(DType::i32, {rows(), n});
-  bias_ = model_->device->tensor(DType::f32, {rows(), n});
-  for (int i = 0; i < rows(); ++i) write(i);
+  const auto& bias = at(row).sampling.bias;
+  if (bias.empty()) return;
+  int32_t* ids = host_data<int32_t>(bias_ids_.slice(row, 1));
+  float* values = host_data<float>(bias_.slice(row, 1));
+  for (const auto& [id, value] : bias) *ids++ = id, *values++ = value;
 }
 
 void Session::set_mask(int row, std::span<const uint32_t> mask) {

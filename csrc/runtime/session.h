@@ -130,7 +130,8 @@ class Session {
   bool read_draw(int row, const Draws& draws, int64_t i);
   [[noreturn]] static void fail_draw();
   void count_prompt(int row, std::span<const int32_t> tokens);
-  /// Entries of the row's logit bias, on the device.
+  /// Room for so many entries of logit bias a row, on the device.
+  void reserve_bias(int64_t entries);
   void write_bias(int row);
   /// Appends tokens to the row by one submission that `encode` fills; where it fails the row stays as it was.
   void append(int row, std::span<const int32_t> tokens,

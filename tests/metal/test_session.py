@@ -205,7 +205,7 @@ KINDS: list[dict[str, object]] = [
     SAMPLED,
     {"temperature": 1.0, "seed": 3, "top_logprobs": 4},
     {"bias": [(60, 4.0), (61, 5.0)], "frequency_penalty": 1.5},
-    {"temperature": 0.7, "seed": 9, "min_p": 0.1, "bias": [(7, 3.0)]},
+    {"temperature": 0.7, "seed": 9, "min_p": 0.1, "bias": [(7, 3.0), (8, 2.0), (9, 1.0)]},
 ]
 
 
