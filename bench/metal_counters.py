@@ -49,7 +49,7 @@ def decoding(shape: Shape, kinds: tuple[str, ...], *, ahead: bool) -> Iterator[_
         try:
             loaded = load(path, device="metal", context=1024)
         finally:
-            os.environ["SARAGOSSA_RUN_AHEAD"] = before  # nothing is unset
+            os.environ["SARAGOSSA_RUN_AHEAD"] = before  # empty counts as unset
         session = _core.Session(loaded.model, 1, loaded.context)
         session.configure(0)
         session.prefill(0, list(range(2, 2 + CONTEXT)), True)

@@ -1,56 +1,42 @@
 #include "encoder.h"
 
-#include <utility>
-
 #include "encoder_checks.h"
 
 namespace saragossa {
 namespace {
 
-bool overlap(const Tensor& a, const Tensor& b) {
-  return a.buffer == b.buffer && a.offset < b.offset + b.nbytes() && b.offset < a.offset + a.nbytes();
-}
+bool overlap(const Touch& a, const Touch& b) { return a.buffer == b.buffer && a.begin < b.end && b.begin < a.end; }
 
-bool conflict(const OpRecord& earlier, const OpRecord& later) {
-  for (const Tensor& w : earlier.writes) {
-    for (const Tensor& t : later.reads)
-      if (overlap(w, t)) return true;
-    for (const Tensor& t : later.writes)
-      if (overlap(w, t)) return true;
-  }
-  for (const Tensor& r : earlier.reads)
-    for (const Tensor& t : later.writes)
-      if (overlap(r, t)) return true;
+bool any_overlap(std::span<const Touch> a, std::span<const Touch> b) {
+  for (const Touch& x : a)
+    for (const Touch& y : b)
+      if (overlap(x, y)) return true;
   return false;
-}
-
-void append(std::vector<Tensor>& list, const Tensor& t) {
-  if (t) list.push_back(t);
-}
-
-void append(std::vector<Tensor>& list, const Weight& w) {
-  append(list, w.data);
-  append(list, w.scales);
-  append(list, w.biases);
-}
-
-template <class... Parts>
-std::vector<Tensor> tensors(const Parts&... parts) {
-  std::vector<Tensor> list;
-  list.reserve(sizeof...(parts) + 2);
-  (append(list, parts), ...);
-  return list;
 }
 
 }  // namespace
 
-void CommandEncoder::record(const char* name, std::vector<Tensor> reads, std::vector<Tensor> writes) {
+void OpRecords::push(const char* name, const TensorList& reads, const TensorList& writes) {
+  if (ops_.empty()) {  // a step of a small model
+    ops_.reserve(512);
+    touches_.reserve(4096);
+  }
+  OpRecord op{name, false, touches_.size(), reads.size(), writes.size()};
+  for (const Tensor* t : reads) touch(*t);
+  for (const Tensor* t : writes) touch(*t);
+  for (size_t i = since_barrier_; i < ops_.size() && !op.barrier; ++i) {
+    const OpRecord& earlier = ops_[i];
+    op.barrier = any_overlap(this->writes(earlier), this->reads(op)) ||
+                 any_overlap(this->writes(earlier), this->writes(op)) ||
+                 any_overlap(this->reads(earlier), this->writes(op));
+  }
+  if (op.barrier) since_barrier_ = ops_.size();
+  ops_.push_back(op);
+}
+
+void CommandEncoder::record(const char* name, const TensorList& reads, const TensorList& writes) {
   require(!submitted_, name, ": the encoder was submitted already");
-  if (records_.empty()) records_.reserve(512);  // a step of a small model
-  OpRecord op{name, std::move(reads), std::move(writes), false};
-  for (size_t i = since_barrier_; i < records_.size() && !op.barrier; ++i) op.barrier = conflict(records_[i], op);
-  if (op.barrier) since_barrier_ = records_.size();
-  records_.push_back(std::move(op));
+  records_.push(name, reads, writes);
 }
 
 Tensor CommandEncoder::scratch(DType dtype, Shape shape) {
@@ -68,77 +54,77 @@ Submission CommandEncoder::submit(bool interruptible) {
 
 void CommandEncoder::embed(const Tensor& y, const Weight& table, const Tensor& ids, float scale) {
   check::embed(y, table, ids);
-  record("embed", tensors(table, ids), tensors(y));
+  record("embed", TensorList(table, ids), TensorList(y));
   do_embed(y, table, ids, scale);
 }
 
 void CommandEncoder::rms_norm(const Tensor& y, const Tensor& x, const Tensor& w, float eps) {
   check::rms_norm(y, x, w);
-  record("rms_norm", tensors(x, w), tensors(y));
+  record("rms_norm", TensorList(x, w), TensorList(y));
   do_rms_norm(y, x, w, eps);
 }
 
 void CommandEncoder::add(const Tensor& y, const Tensor& a, const Tensor& b) {
   check::same("add", y, a);
   check::same("add", y, b);
-  record("add", tensors(a, b), tensors(y));
+  record("add", TensorList(a, b), TensorList(y));
   do_add(y, a, b);
 }
 
 void CommandEncoder::act_mul(const Tensor& y, const Tensor& gate, const Tensor& up, Activation act) {
   check::same("act_mul", y, gate);
   check::same("act_mul", y, up);
-  record("act_mul", tensors(gate, up), tensors(y));
+  record("act_mul", TensorList(gate, up), TensorList(y));
   do_act_mul(y, gate, up, act);
 }
 
 void CommandEncoder::linear(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) {
   check::linear("linear", y, x, w, bias);
-  record("linear", tensors(x, w, bias), tensors(y));
+  record("linear", TensorList(x, w, bias), TensorList(y));
   do_linear(y, x, w, bias);
 }
 
 void CommandEncoder::rope(const Tensor& x, const Rope& rope, const Tensor& positions) {
   check::rope(x, rope, positions);
-  record("rope", tensors(x, rope.inv_freq, positions), tensors(x));
+  record("rope", TensorList(x, rope.inv_freq, positions), TensorList(x));
   do_rope(x, rope, positions);
 }
 
 void CommandEncoder::kv_append(const KvLayer& kv, const Tensor& k, const Tensor& v, const Batch& batch) {
   check::kv_append(kv, k, v, batch);
-  record("kv_append", tensors(k, v, batch.positions, batch.sequence, batch.block_table), tensors(kv.k, kv.v));
+  record("kv_append", TensorList(k, v, batch.positions, batch.sequence, batch.block_table), TensorList(kv.k, kv.v));
   do_kv_append(kv, k, v, batch);
 }
 
 void CommandEncoder::attention(const Tensor& y, const Tensor& q, const KvLayer& kv, const Batch& batch,
                                const AttentionParams& params) {
   check::attention(y, q, kv, batch, params);
-  record("attention", tensors(q, kv.k, kv.v, batch.positions, batch.sequence, batch.block_table), tensors(y));
+  record("attention", TensorList(q, kv.k, kv.v, batch.positions, batch.sequence, batch.block_table), TensorList(y));
   do_attention(y, q, kv, batch, params);
 }
 
 void CommandEncoder::gather_rows(const Tensor& y, const Tensor& x, const Tensor& rows) {
   check::gather_rows(y, x, rows);
-  record("gather_rows", tensors(x, rows), tensors(y));
+  record("gather_rows", TensorList(x, rows), TensorList(y));
   do_gather_rows(y, x, rows);
 }
 
 void CommandEncoder::softcap(const Tensor& x, float cap) {
   check::softcap(x, cap);
-  record("softcap", tensors(x), tensors(x));
+  record("softcap", TensorList(x), TensorList(x));
   do_softcap(x, cap);
 }
 
 void CommandEncoder::sample(const SampleArgs& a) {
   check::sample(a);
-  record("sample", tensors(a.logits, a.rows, a.params, a.counts, a.bias_ids, a.bias, a.mask),
-         tensors(a.params, a.counts, a.ids, a.logprobs, a.logprob_ids));
+  record("sample", TensorList(a.logits, a.rows, a.params, a.counts, a.bias_ids, a.bias, a.mask),
+         TensorList(a.params, a.counts, a.ids, a.logprobs, a.logprob_ids));
   do_sample(a);
 }
 
 void CommandEncoder::advance(const Batch& batch, const Tensor& ids) {
   check::advance(batch, ids);
-  record("advance", tensors(ids, batch.positions), tensors(batch.ids, batch.positions));
+  record("advance", TensorList(ids, batch.positions), TensorList(batch.ids, batch.positions));
   do_advance(batch, ids);
 }
 
@@ -148,16 +134,16 @@ void CommandEncoder::advance(const Batch& batch, const Tensor& ids) {
 
 void CommandEncoder::linear_group(const Tensor& x, std::span<const LinearOut> outs) {
   require(!outs.empty() && outs.size() <= 3, "linear_group: ", outs.size(), " outputs, 1 to 3 are supported");
-  std::vector<Tensor> reads = tensors(x), writes;
+  TensorList reads(x), writes;
   for (const LinearOut& out : outs) {
     require(out.weight != nullptr, "linear_group: an output has no weight");
     check::linear("linear_group", out.y, x, *out.weight, out.bias);
-    append(reads, *out.weight);
-    append(reads, out.bias);
-    append(writes, out.y);
+    reads.add(*out.weight);
+    reads.add(out.bias);
+    writes.add(out.y);
   }
   if (!fused()) return CommandEncoder::do_linear_group(x, outs);
-  if (has_fused(FusedOp::linear_group)) record("linear_group", std::move(reads), std::move(writes));
+  if (has_fused(FusedOp::linear_group)) record("linear_group", reads, writes);
   do_linear_group(x, outs);
 }
 
@@ -168,7 +154,7 @@ void CommandEncoder::do_linear_group(const Tensor& x, std::span<const LinearOut>
 void CommandEncoder::linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) {
   check::linear("linear_add", y, x, w, bias);
   if (!fused()) return CommandEncoder::do_linear_add(y, x, w, bias);
-  if (has_fused(FusedOp::linear_add)) record("linear_add", tensors(x, w, bias, y), tensors(y));
+  if (has_fused(FusedOp::linear_add)) record("linear_add", TensorList(x, w, bias, y), TensorList(y));
   do_linear_add(y, x, w, bias);
 }
 
@@ -183,7 +169,8 @@ void CommandEncoder::linear_gated(const Tensor& y, const Tensor& x, const Weight
   check::linear("linear_gated", y, x, gate, gate_bias);
   check::linear("linear_gated", y, x, up, up_bias);
   if (!fused()) return CommandEncoder::do_linear_gated(y, x, gate, up, gate_bias, up_bias, act);
-  if (has_fused(FusedOp::linear_gated)) record("linear_gated", tensors(x, gate, up, gate_bias, up_bias), tensors(y));
+  if (has_fused(FusedOp::linear_gated))
+    record("linear_gated", TensorList(x, gate, up, gate_bias, up_bias), TensorList(y));
   do_linear_gated(y, x, gate, up, gate_bias, up_bias, act);
 }
 
@@ -199,7 +186,7 @@ void CommandEncoder::do_linear_gated(const Tensor& y, const Tensor& x, const Wei
 void CommandEncoder::norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps) {
   check::rms_norm(y, x, w);
   if (!fused()) return CommandEncoder::do_norm_add(y, x, w, eps);
-  if (has_fused(FusedOp::norm_add)) record("norm_add", tensors(x, w, y), tensors(y));
+  if (has_fused(FusedOp::norm_add)) record("norm_add", TensorList(x, w, y), TensorList(y));
   do_norm_add(y, x, w, eps);
 }
 
@@ -214,7 +201,7 @@ void CommandEncoder::norm_add_norm(const Tensor& y, const Tensor& z, const Tenso
   check::rms_norm(y, x, w);
   check::rms_norm(z, y, w2);
   if (!fused()) return CommandEncoder::do_norm_add_norm(y, z, x, w, w2, eps);
-  if (has_fused(FusedOp::norm_add_norm)) record("norm_add_norm", tensors(x, w, w2, y), tensors(y, z));
+  if (has_fused(FusedOp::norm_add_norm)) record("norm_add_norm", TensorList(x, w, w2, y), TensorList(y, z));
   do_norm_add_norm(y, z, x, w, w2, eps);
 }
 
@@ -234,8 +221,8 @@ void CommandEncoder::qk_rope_append(const Tensor& q, const Tensor& k, const Tens
   if (!fused()) return CommandEncoder::do_qk_rope_append(q, k, v, norm, rope, kv, batch);
   if (has_fused(FusedOp::qk_rope_append))
     record("qk_rope_append",
-           tensors(q, k, v, norm.q, norm.k, rope.inv_freq, batch.positions, batch.sequence, batch.block_table),
-           tensors(q, k, kv.k, kv.v));
+           TensorList(q, k, v, norm.q, norm.k, rope.inv_freq, batch.positions, batch.sequence, batch.block_table),
+           TensorList(q, k, kv.k, kv.v));
   do_qk_rope_append(q, k, v, norm, rope, kv, batch);
 }
 

@@ -7,6 +7,7 @@
 // Per-step scalars (ids, positions, block tables, sampling parameters) live in device tensors, so a
 // step can be encoded before the one in front of it has run.
 
+#include <array>
 #include <span>
 #include <utility>
 #include <vector>
@@ -85,12 +86,59 @@ struct SampleArgs {
 /// The ops that have a decomposition.
 enum class FusedOp { linear_group, linear_add, linear_gated, norm_add, norm_add_norm, qk_rope_append };
 
-/// What an op touched: for barriers, and for traces and tests.
+/// Tensors that a call was given, without those that are none. Not longer-lived than they are.
+class TensorList {
+ public:
+  template <class... Parts>
+  explicit TensorList(const Parts&... parts) {
+    (add(parts), ...);
+  }
+  void add(const Tensor& t) {
+    if (t) list_[size_++] = &t;
+  }
+  void add(const Weight& w) {
+    add(w.data);
+    add(w.scales);
+    add(w.biases);
+  }
+  size_t size() const { return size_; }
+  const Tensor* const* begin() const { return list_.data(); }
+  const Tensor* const* end() const { return list_.data() + size_; }
+
+ private:
+  std::array<const Tensor*, 16> list_;  // linear_group has 13
+  size_t size_ = 0;
+};
+
+/// Bytes of a buffer.
+struct Touch {
+  std::shared_ptr<Buffer> buffer;
+  int64_t begin = 0, end = 0;
+};
+
+/// An op and what it touched: for barriers, and for traces and tests.
 struct OpRecord {
   const char* name = "";
-  std::vector<Tensor> reads;
-  std::vector<Tensor> writes;
   bool barrier = false;  // conflicts with an op since the last barrier
+  size_t first = 0;      // its touches: reads, then writes
+  size_t reads = 0, writes = 0;
+};
+
+/// The ops of a submission; their touches lie together, since a step has hundreds of them.
+class OpRecords {
+ public:
+  const std::vector<OpRecord>& ops() const { return ops_; }
+  std::span<const Touch> reads(const OpRecord& op) const { return {touches_.data() + op.first, op.reads}; }
+  std::span<const Touch> writes(const OpRecord& op) const { return {touches_.data() + op.first + op.reads, op.writes}; }
+
+  void push(const char* name, const TensorList& reads, const TensorList& writes);
+
+ private:
+  void touch(const Tensor& t) { touches_.push_back({t.buffer, t.offset, t.offset + t.nbytes()}); }
+
+  std::vector<OpRecord> ops_;
+  std::vector<Touch> touches_;
+  size_t since_barrier_ = 0;  // first op after the last barrier
 };
 
 class CommandEncoder {
@@ -151,7 +199,7 @@ class CommandEncoder {
   /// interruptible: the device's interrupt check may end it half-way; what it writes is then undefined.
   Submission submit(bool interruptible = false);
 
-  const std::vector<OpRecord>& records() const { return records_; }
+  const OpRecords& records() const { return records_; }
 
  protected:
   virtual void do_embed(const Tensor& y, const Weight& table, const Tensor& ids, float scale) = 0;
@@ -183,15 +231,14 @@ class CommandEncoder {
   virtual Tensor do_scratch(DType dtype, Shape shape) = 0;
   virtual Submission do_submit(bool interruptible) = 0;
   /// For do_submit: a submission that outlives the encoder keeps what its ops touch.
-  std::vector<OpRecord> take_records() { return std::move(records_); }
+  OpRecords take_records() { return std::move(records_); }
 
  private:
-  void record(const char* name, std::vector<Tensor> reads, std::vector<Tensor> writes);
+  void record(const char* name, const TensorList& reads, const TensorList& writes);
   bool fused() const { return device_.switches().fused; }
 
   Device& device_;
-  std::vector<OpRecord> records_;
-  size_t since_barrier_ = 0;  // first record after the last barrier
+  OpRecords records_;
   bool submitted_ = false;
 };
 

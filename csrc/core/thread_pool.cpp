@@ -55,12 +55,57 @@ int forks() {
 
 thread_local bool t_inside_loop = false;
 
+ThreadPool::Share share_of(int64_t tasks, int worker, int size) {
+  return {tasks * worker / size, tasks * (worker + 1) / size};
+}
+
 }  // namespace
 
 struct ThreadPool::Impl {
-  struct alignas(64) Range {
-    std::atomic<int64_t> next{0};
-    int64_t end = 0;
+  /// Tasks [begin, end) that nobody has taken: the owner takes the first one, others the last.
+  class alignas(64) Range {
+   public:
+    void set(const Share& s) {
+      span_.store(static_cast<uint64_t>(s.end) << 32 | static_cast<uint64_t>(s.begin), std::memory_order_relaxed);
+    }
+    /// -1: none is left.
+    int64_t take(bool own) {
+      uint64_t span = span_.load(std::memory_order_relaxed);
+      while (begin(span) < end(span)) {
+        const uint64_t rest = own ? span + 1 : span - (uint64_t{1} << 32);
+        if (span_.compare_exchange_weak(span, rest, std::memory_order_relaxed)) return own ? begin(span) : end(rest);
+      }
+      return -1;
+    }
+
+   private:
+    static int64_t begin(uint64_t span) { return static_cast<int64_t>(span & 0xffffffff); }
+    static int64_t end(uint64_t span) { return static_cast<int64_t>(span >> 32); }
+    std::atomic<uint64_t> span_{0};
+  };
+
+  /// What a worker fetches while it waits; only that worker touches it.
+  class alignas(64) Fetch {
+   public:
+    void set(const std::array<Soon, 3>& soon) {
+      soon_ = soon;
+      part_ = 0;
+    }
+    /// A few lines; false: nothing is left.
+    bool step() {
+      constexpr int64_t kLine = 64, kStep = 8 * kLine;
+      while (part_ < soon_.size() && soon_[part_].bytes <= 0) ++part_;
+      if (part_ == soon_.size()) return false;
+      Soon& soon = soon_[part_];
+      for (int64_t i = 0; i < std::min(kStep, soon.bytes); i += kLine) __builtin_prefetch(soon.at + i, 0, 2);
+      soon.at += kStep;
+      soon.bytes -= kStep;
+      return true;
+    }
+
+   private:
+    std::array<Soon, 3> soon_{};
+    size_t part_ = 3;
   };
 
   alignas(64) std::atomic<uint32_t> state{0};
@@ -70,6 +115,7 @@ struct ThreadPool::Impl {
   alignas(64) Thunk thunk = nullptr;
   void* context = nullptr;
   std::vector<Range> ranges;
+  std::vector<Fetch> fetches;
 
   std::mutex one_loop;
   std::mutex error_mutex;
@@ -80,7 +126,11 @@ struct ThreadPool::Impl {
   std::chrono::nanoseconds spin;
   std::vector<std::thread> threads;
 
-  Impl(int n, int spin_us) : ranges(static_cast<size_t>(n)), size(n), spin(std::chrono::microseconds(spin_us)) {}
+  Impl(int n, int spin_us)
+      : ranges(static_cast<size_t>(n)),
+        fetches(static_cast<size_t>(n)),
+        size(n),
+        spin(std::chrono::microseconds(spin_us)) {}
 
   void take_tasks(int worker) {
     t_inside_loop = true;
@@ -88,9 +138,8 @@ struct ThreadPool::Impl {
       for (int i = 0; i < size; ++i) {
         const int victim = worker + i < size ? worker + i : worker + i - size;
         Range& range = ranges[static_cast<size_t>(victim)];
-        if (range.next.load(std::memory_order_relaxed) >= range.end) continue;
         int64_t task = 0;
-        while ((task = range.next.fetch_add(1, std::memory_order_relaxed)) < range.end) {
+        while ((task = range.take(i == 0)) >= 0) {
           if (failed.load(std::memory_order_relaxed)) break;
           thunk(context, task, worker);
         }
@@ -104,14 +153,19 @@ struct ThreadPool::Impl {
   }
 
   /// Waits for a loop after `seen`: spins, then sleeps.
-  uint32_t await_loop(uint32_t seen) {
+  uint32_t await_loop(uint32_t seen, int worker) {
     const auto is_new = [&](uint32_t s) { return is_open(s) && epoch_of(s) != seen; };
     const auto start = std::chrono::steady_clock::now();
+    Fetch& fetch = fetches[static_cast<size_t>(worker)];
+    bool more = true;
     for (;;) {
       for (int i = 0; i < 64; ++i) {
         const uint32_t s = state.load(std::memory_order_acquire);
         if (is_new(s) || stop.load(std::memory_order_relaxed)) return s;
-        cpu_relax();
+        if (more)
+          more = fetch.step();
+        else
+          cpu_relax();
       }
       if (std::chrono::steady_clock::now() - start < spin) continue;
       // The caller reads `sleepers` after it has opened the loop; both are seq_cst, so either it sees this
@@ -128,7 +182,7 @@ struct ThreadPool::Impl {
   void work(int worker) {
     uint32_t seen = 0;
     for (;;) {
-      uint32_t s = await_loop(seen);
+      uint32_t s = await_loop(seen, worker);
       if (stop.load(std::memory_order_relaxed)) return;
       seen = epoch_of(s);
       bool entered = false;
@@ -163,11 +217,7 @@ struct ThreadPool::Impl {
     const std::lock_guard<std::mutex> lock(one_loop);
     thunk = loop_thunk;
     context = loop_context;
-    for (int w = 0; w < size; ++w) {
-      Range& range = ranges[static_cast<size_t>(w)];
-      range.next.store(tasks * w / size, std::memory_order_relaxed);
-      range.end = tasks * (w + 1) / size;
-    }
+    for (int w = 0; w < size; ++w) ranges[static_cast<size_t>(w)].set(share_of(tasks, w, size));
     state.fetch_add(kEpoch);  // open
     if (sleepers.load() > 0) state.notify_all();
     take_tasks(0);
@@ -210,7 +260,16 @@ ThreadPool::~ThreadPool() {
   stop_workers();
 }
 
+void ThreadPool::fetch_when_idle(int worker, const std::array<Soon, 3>& soon) {
+  if (worker > 0) impl_->fetches[static_cast<size_t>(worker)].set(soon);
+}
+
 int ThreadPool::size() const { return impl_->size; }
+
+ThreadPool::Share ThreadPool::share(int64_t tasks, int worker) const {
+  if (tasks <= 1) return {0, worker == 0 ? tasks : 0};  // the caller's
+  return share_of(tasks, worker, impl_->size);
+}
 
 void ThreadPool::run_erased(int64_t tasks, Thunk thunk, void* context) {
   // One task, one thread, a loop inside a loop, or a forked child: the caller does it all.

@@ -15,8 +15,9 @@ template <class Context>
 class CommandList {
  public:
   /// fn(context), called by run. It must be plain data: the submission keeps what its pointers point to.
+  /// Returns the copy, which lives until clear.
   template <class Fn>
-  void push(const Fn& fn) {
+  Fn& push(const Fn& fn) {
     static_assert(std::is_trivially_destructible_v<Fn> && alignof(Fn) <= alignof(std::max_align_t));
     struct Node : Header {
       explicit Node(const Fn& f) : fn(f) {}
@@ -26,6 +27,7 @@ class CommandList {
     node->call = [](Header* self, Context& context) { static_cast<Node*>(self)->fn(context); };
     *tail_ = node;
     tail_ = &node->next;
+    return node->fn;
   }
 
   /// between() is called after each closure; what it throws ends the run.

@@ -119,10 +119,11 @@ Submission CpuEncoder::do_submit(bool interruptible) {
   static std::atomic<uint64_t> numbers{0};
   const uint64_t number = ++numbers;
   Resources& resources = *resources_;
+  if (last_linear_) last_linear_->next = first_linear_;  // a step is like the one before it
   auto submission = std::make_shared<CpuSubmission>(std::move(resources_), pool_);
   const std::lock_guard lock(executor_->mutex);
-  for (const OpRecord& op : records())
-    for (const Tensor& t : op.writes)
+  for (const OpRecord& op : records().ops())
+    for (const Touch& t : records().writes(op))
       if (static_cast<CpuBuffer&>(*t.buffer).mark(number)) submission->writes(t.buffer);
   try {
     resources.commands.run(*executor_, [&] {
@@ -132,6 +133,19 @@ Submission CpuEncoder::do_submit(bool interruptible) {
     submission->failed(std::current_exception());
   }
   return Submission(std::move(submission));
+}
+
+void CpuEncoder::push_linear(const LinearJob& job) {
+  struct Run {
+    LinearJob job;
+    void operator()(Executor& ex) const { ex.linear.run(job); }
+  };
+  LinearJob& pushed = resources_->commands.push(Run{job}).job;
+  if (last_linear_)
+    last_linear_->next = &pushed;
+  else
+    first_linear_ = &pushed;
+  last_linear_ = &pushed;
 }
 
 bool CpuEncoder::has_fused(FusedOp op) const {
@@ -215,21 +229,21 @@ void CpuEncoder::do_softcap(const Tensor& x, float cap) {
 void CpuEncoder::do_linear(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) {
   LinearJob job = job_of(x);
   job.outs[0] = out_of(y, w, bias);
-  push([job](Executor& ex) { ex.linear.run(job); });
+  push_linear(job);
 }
 
 void CpuEncoder::do_linear_group(const Tensor& x, std::span<const LinearOut> outs) {
   LinearJob job = job_of(x);
   job.n_outs = static_cast<int>(outs.size());
   for (size_t i = 0; i < outs.size(); ++i) job.outs[i] = out_of(outs[i].y, *outs[i].weight, outs[i].bias);
-  push([job](Executor& ex) { ex.linear.run(job); });
+  push_linear(job);
 }
 
 void CpuEncoder::do_linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) {
   LinearJob job = job_of(x);
   job.outs[0] = out_of(y, w, bias);
   job.epilogue = LinearEpilogue::add;
-  push([job](Executor& ex) { ex.linear.run(job); });
+  push_linear(job);
 }
 
 void CpuEncoder::do_linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up,
@@ -241,7 +255,7 @@ void CpuEncoder::do_linear_gated(const Tensor& y, const Tensor& x, const Weight&
   job.outs[1].y = nullptr;
   job.epilogue = LinearEpilogue::gated;
   job.act = act;
-  push([job](Executor& ex) { ex.linear.run(job); });
+  push_linear(job);
 }
 
 void CpuEncoder::do_rope(const Tensor& x, const Rope& rope, const Tensor& positions) {

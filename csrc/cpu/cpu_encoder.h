@@ -71,10 +71,14 @@ class CpuEncoder final : public CommandEncoder {
   void push(const Fn& fn) {
     resources_->commands.push(fn);
   }
+  void push_linear(const LinearJob& job);
 
   std::shared_ptr<Executor> executor_;
   std::shared_ptr<ResourcePool> pool_;
   std::unique_ptr<Resources> resources_;
+  // In resources_.
+  LinearJob* first_linear_ = nullptr;
+  LinearJob* last_linear_ = nullptr;
 };
 
 }  // namespace saragossa::cpu

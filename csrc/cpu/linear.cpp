@@ -1,7 +1,6 @@
 #include "cpu/linear.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -9,16 +8,12 @@
 
 #include "cpu/linear_codes.h"
 #include "cpu/linear_kernels.h"
+#include "cpu/linear_stream.h"
 #include "cpu/vector_kernels.h"
 
 namespace saragossa::cpu {
 namespace {
 
-// Tuning. A task of the matvec form reads about kTaskBytes of weights, 1 to 2 us of one core: that bounds the wait at
-// the end of an op, and taking a task costs some 10 ns. Few rows are packed by the caller alone.
-constexpr int64_t kTaskBytes = 16 * 1024;
-constexpr int64_t kMatvecOutStep = 8;
-constexpr int64_t kMatmulTaskOuts = 32;
 constexpr int64_t kAlign = 64;
 
 const LinearKernels& kernels_of(Isa isa) {
@@ -35,8 +30,6 @@ const LinearKernels& kernels_of(Isa isa) {
 }
 
 int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
-
-int64_t row_bytes_of(const Matrix& w) { return w.bits ? w.in * w.bits / 8 : w.in * size_of(w.dtype); }
 
 /// Aligned bytes that only grow; what they held is lost when they do.
 class Scratch {
@@ -95,19 +88,21 @@ struct LinearEngine::Impl {
   };
   Packed packed[3];  // one for each format among a job's outputs
   int n_packed = 0;
-  std::vector<Scratch> tiles;    // per worker: results before the epilogue
-  std::vector<Scratch> scratch;  // per worker: the matmul kernel's
-  /// Per worker, of each of a job's outputs: the weights behind those that it read last.
-  std::vector<std::array<const uint8_t*, 3>> behind;
+  struct Worker {
+    Scratch tile;    // results before the epilogue
+    Scratch matmul;  // the kernel's
+    WeightStream stream;
+    uint64_t run = 0;  // that the stream was opened for
+  };
+  std::vector<Worker> workers;
+  uint64_t run_number = 0;
 
   Impl(Isa isa, Activations a, ThreadPool& p)
       : kernels(kernels_of(isa)),
         vectors(vector_kernels(isa)),
         activations(a),
         pool(p),
-        tiles(static_cast<size_t>(p.size())),
-        scratch(static_cast<size_t>(p.size())),
-        behind(static_cast<size_t>(p.size())) {}
+        workers(static_cast<size_t>(p.size())) {}
 
   bool quantised(const Matrix& w) const { return w.bits != 0 && activations != Activations::f32; }
 
@@ -137,21 +132,12 @@ struct LinearEngine::Impl {
     }
   }
 
-  /// Outputs of one task.
-  int64_t chunk_of(const Matrix& w, int64_t rows) const {
-    if (rows > kMatvecRows) return round_up(kMatmulTaskOuts, kernels.matmul_outs);
-    return round_up(std::max<int64_t>(kTaskBytes / std::max<int64_t>(row_bytes_of(w), 1), 1), kMatvecOutStep);
-  }
-
-  void dot(const LinearJob& job, int which, OutTile tile, int worker) {
+  void dot(const LinearJob& job, int which, const OutTile& tile, Worker& worker) {
     const Matrix& w = job.outs[which].w;
-    const uint8_t*& next = behind[static_cast<size_t>(worker)][static_cast<size_t>(which)];
-    tile.follows = next == w.data + tile.begin * row_bytes_of(w);
-    next = w.data + tile.end * row_bytes_of(w);
     if (!quantised(w)) {
       for (int64_t r = 0; r < job.rows; r += kMatvecRows)
         kernels.dot_f32(w, job.x + r * w.in, std::min(kMatvecRows, job.rows - r),
-                        {tile.begin, tile.end, tile.y + r * tile.stride, tile.stride, tile.follows});
+                        {tile.begin, tile.end, tile.y + r * tile.stride, tile.stride, tile.upcoming});
       return;
     }
     const PackFormat format = format_of(w, job.rows);
@@ -160,23 +146,31 @@ struct LinearEngine::Impl {
       kernels.matvec_int(w, format, bytes, job.rows, tile);
       return;
     }
-    kernels.matmul_int(w, format, bytes, job.rows, tile,
-                       scratch[static_cast<size_t>(worker)].get(kernels.matmul_scratch(format)));
+    kernels.matmul_int(w, format, bytes, job.rows, tile, worker.matmul.get(kernels.matmul_scratch(format)));
   }
 
-  void run_chunk(const LinearJob& job, int which, int64_t begin, int64_t end, int worker) {
+  void run_task(const LinearJob& job, const LinearPlan& plan, int64_t task, Worker& worker) {
+    const int which = plan.output(task);
     const LinearJob::Out& out = job.outs[which];
+    const int64_t begin = plan.begin(which, task);
+    const int64_t end = std::min(begin + plan.chunk[which], out.w.out);
     const int64_t n = end - begin;
-    const OutTile direct{begin, end, out.y + begin, out.w.out, false};
+    const auto tile = [&](int i, float* y, int64_t stride) {
+      OutTile t{begin, end, y, stride, {}};
+      if (job.rows <= kMatvecRows) t.upcoming = worker.stream.tile(job, plan, task, i, begin, end);
+      return t;
+    };
+    const OutTile direct = tile(which, out.y + begin, out.w.out);
     if (job.epilogue == LinearEpilogue::store) {
       dot(job, which, direct, worker);
       add_bias(out, direct, job.rows);
       return;
     }
-    auto* scratch_y = reinterpret_cast<float*>(
-        tiles[static_cast<size_t>(worker)].get(job.rows * n * static_cast<int64_t>(sizeof(float))));
-    const OutTile side{begin, end, scratch_y, n, false};
+    auto* scratch_y = reinterpret_cast<float*>(worker.tile.get(job.rows * n * static_cast<int64_t>(sizeof(float))));
     if (job.epilogue == LinearEpilogue::add) {
+      OutTile side = direct;
+      side.y = scratch_y;
+      side.stride = n;
       dot(job, which, side, worker);
       add_bias(out, side, job.rows);
       for (int64_t r = 0; r < job.rows; ++r)
@@ -185,6 +179,7 @@ struct LinearEngine::Impl {
     }
     dot(job, which, direct, worker);
     add_bias(out, direct, job.rows);
+    const OutTile side = tile(1, scratch_y, n);
     dot(job, 1, side, worker);
     add_bias(job.outs[1], side, job.rows);
     for (int64_t r = 0; r < job.rows; ++r)
@@ -193,18 +188,15 @@ struct LinearEngine::Impl {
 
   void run_rows(const LinearJob& job) {
     pack(job);
-    const int n_outs = job.epilogue == LinearEpilogue::gated ? 1 : job.n_outs;
-    int64_t chunk[3] = {};
-    int64_t first[4] = {};  // first task of each output
-    for (int i = 0; i < n_outs; ++i) {
-      chunk[i] = chunk_of(job.outs[i].w, job.rows);
-      first[i + 1] = first[i] + (job.outs[i].w.out + chunk[i] - 1) / chunk[i];
-    }
-    pool.run(first[n_outs], [&](int64_t task, int worker) {
-      int which = 0;
-      while (task >= first[which + 1]) ++which;
-      const int64_t begin = (task - first[which]) * chunk[which];
-      run_chunk(job, which, begin, std::min(begin + chunk[which], job.outs[which].w.out), worker);
+    const LinearPlan plan(job, kernels, pool.size());
+    const uint64_t number = ++run_number;
+    pool.run(plan.tasks(), [&](int64_t task, int w) {
+      Worker& worker = workers[static_cast<size_t>(w)];
+      if (worker.run != number) {
+        worker.run = number;
+        if (job.rows <= kMatvecRows) worker.stream.open(job, plan, kernels, pool, w);
+      }
+      run_task(job, plan, task, worker);
     });
   }
 };

@@ -20,6 +20,7 @@ struct Matrix {
   const uint8_t* biases = nullptr;
 };
 Matrix matrix_of(const Weight& w);
+inline int64_t row_bytes_of(const Matrix& w) { return w.bits ? w.in * w.bits / 8 : w.in * size_of(w.dtype); }
 
 enum class LinearEpilogue {
   store,  // y = x W^T + bias
@@ -39,6 +40,7 @@ struct LinearJob {
   int n_outs = 1;
   LinearEpilogue epilogue = LinearEpilogue::store;
   Activation act = Activation::silu;
+  const LinearJob* next = nullptr;  // what will probably run next: its first weights are fetched ahead
 };
 
 /// Holds the workspace (quantised activations) between calls; one per device.

@@ -33,12 +33,26 @@ struct PackFormat {
   int64_t groups() const { return in / group; }
 };
 
+/// A row of a matrix in memory; dense ones have no scales.
+struct WeightsAt {
+  const uint8_t* data = nullptr;
+  const uint8_t* scales = nullptr;
+  const uint8_t* biases = nullptr;
+};
+
+/// What a core will read: hints for prefetching.
+struct Upcoming {
+  bool asked = false;  // the first weights of the tile were asked for, as what comes behind another one
+  int64_t end = 0;     // the outputs that the core has of this matrix end here
+  WeightsAt after;     // what it reads then; null: not known
+};
+
 /// Outputs [begin, end) of a matrix; y[r * stride + (o - begin)] receives row r, output o.
 struct OutTile {
   int64_t begin = 0, end = 0;
   float* y = nullptr;
   int64_t stride = 0;
-  bool follows = false;  // the same core has just read the weights in front of these
+  Upcoming upcoming = {};
 };
 
 struct LinearKernels {

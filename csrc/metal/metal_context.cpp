@@ -96,14 +96,13 @@ struct MetalSubmission::Signal {
   bool done = false;
 };
 
-MetalSubmission::MetalSubmission(std::shared_ptr<Context> context, std::unique_ptr<Step> step,
-                                 std::vector<OpRecord> records)
+MetalSubmission::MetalSubmission(std::shared_ptr<Context> context, std::unique_ptr<Step> step, OpRecords records)
     : context_(std::move(context)),
       step_(std::move(step)),
       records_(std::move(records)),
       signal_(std::make_shared<Signal>()) {
-  for (const OpRecord& op : records_)
-    for (const Tensor& t : op.writes) t.buffer->begin_write();
+  for (const OpRecord& op : records_.ops())
+    for (const Touch& t : records_.writes(op)) t.buffer->begin_write();
   step_->buffer->addCompletedHandler([signal = signal_](MTL::CommandBuffer*) {
     const std::lock_guard lock(signal->mutex);
     signal->done = true;
@@ -124,9 +123,9 @@ void MetalSubmission::finish() {
     signal_->changed.wait(lock, [&] { return signal_->done; });
   }
   finished_ = true;
-  for (const OpRecord& op : records_)
-    for (const Tensor& t : op.writes) t.buffer->end_write();
-  records_.clear();
+  for (const OpRecord& op : records_.ops())
+    for (const Touch& t : records_.writes(op)) t.buffer->end_write();
+  records_ = {};
   context_->kernels.save_when_quiet();
 }
 

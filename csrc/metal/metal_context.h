@@ -69,7 +69,7 @@ struct Step {
 /// A committed step. Holds every buffer that it touches until the GPU is done.
 class MetalSubmission final : public Submission::Impl {
  public:
-  MetalSubmission(std::shared_ptr<Context> context, std::unique_ptr<Step> step, std::vector<OpRecord> records);
+  MetalSubmission(std::shared_ptr<Context> context, std::unique_ptr<Step> step, OpRecords records);
   ~MetalSubmission() override;
   void wait() override;
 
@@ -78,7 +78,7 @@ class MetalSubmission final : public Submission::Impl {
 
   std::shared_ptr<Context> context_;
   std::unique_ptr<Step> step_;
-  std::vector<OpRecord> records_;
+  OpRecords records_;
   bool finished_ = false;
   struct Signal;
   std::shared_ptr<Signal> signal_;

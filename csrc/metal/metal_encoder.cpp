@@ -18,10 +18,10 @@ MetalEncoder::~MetalEncoder() {
 }
 
 void MetalEncoder::order() {
-  const size_t now = records().size();
+  const size_t now = records().ops().size();
   if (ordered_ == now) return;
   ordered_ = now;
-  if (records().back().barrier) barrier();
+  if (records().ops().back().barrier) barrier();
 }
 
 void MetalEncoder::set_threadgroup_memory(int slot, int64_t bytes) {

@@ -147,17 +147,20 @@ inline __attribute__((always_inline)) void add_row(__m512i w0, __m512i w1, int32
   add_words<two_parts>(sum1, w1, x);
 }
 
+/// Scales and biases of 32 outputs.
+struct GroupWeights {
+  __m512 scale0, scale1, bias0, bias1;
+};
+
 /// The integer sums of a group, scaled, and its bias, into y[32] of one row.
-inline __attribute__((always_inline)) void add_group(__m512i sum0, __m512i sum1, const float* w_scale,
-                                                     const float* w_bias, float x_scale, float x_sum, float* y) {
+inline __attribute__((always_inline)) void add_group(__m512i sum0, __m512i sum1, const GroupWeights& w, float x_scale,
+                                                     float x_sum, float* y) {
   const __m512 scale = _mm512_set1_ps(x_scale);
   const __m512 sum = _mm512_set1_ps(x_sum);
-  const __m512 y0 = _mm512_fmadd_ps(_mm512_loadu_ps(w_bias), sum, _mm512_loadu_ps(y));
-  const __m512 y1 = _mm512_fmadd_ps(_mm512_loadu_ps(w_bias + 16), sum, _mm512_loadu_ps(y + 16));
-  const __m512 f0 = _mm512_mul_ps(_mm512_loadu_ps(w_scale), scale);
-  const __m512 f1 = _mm512_mul_ps(_mm512_loadu_ps(w_scale + 16), scale);
-  _mm512_storeu_ps(y, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum0), f0, y0));
-  _mm512_storeu_ps(y + 16, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum1), f1, y1));
+  const __m512 y0 = _mm512_fmadd_ps(w.bias0, sum, _mm512_loadu_ps(y));
+  const __m512 y1 = _mm512_fmadd_ps(w.bias1, sum, _mm512_loadu_ps(y + 16));
+  _mm512_storeu_ps(y, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum0), _mm512_mul_ps(w.scale0, scale), y0));
+  _mm512_storeu_ps(y + 16, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum1), _mm512_mul_ps(w.scale1, scale), y1));
 }
 
 /// One tile of rows, one group: y[12, 32] += ... The sums are named: compilers keep an array of them in memory.
@@ -186,37 +189,85 @@ inline void dot_group(const int32_t* codes, const int32_t* q, const float* w_sca
     codes += kPanelOuts;
     q += kTileRows;
   }
-  add_group(a0, a1, w_scale, w_bias, x_scale[0], x_sum[0], y + 0 * kPanelOuts);
-  add_group(b0, b1, w_scale, w_bias, x_scale[1], x_sum[1], y + 1 * kPanelOuts);
-  add_group(c0, c1, w_scale, w_bias, x_scale[2], x_sum[2], y + 2 * kPanelOuts);
-  add_group(d0, d1, w_scale, w_bias, x_scale[3], x_sum[3], y + 3 * kPanelOuts);
-  add_group(e0, e1, w_scale, w_bias, x_scale[4], x_sum[4], y + 4 * kPanelOuts);
-  add_group(f0, f1, w_scale, w_bias, x_scale[5], x_sum[5], y + 5 * kPanelOuts);
-  add_group(g0, g1, w_scale, w_bias, x_scale[6], x_sum[6], y + 6 * kPanelOuts);
-  add_group(h0, h1, w_scale, w_bias, x_scale[7], x_sum[7], y + 7 * kPanelOuts);
-  add_group(i0, i1, w_scale, w_bias, x_scale[8], x_sum[8], y + 8 * kPanelOuts);
-  add_group(j0, j1, w_scale, w_bias, x_scale[9], x_sum[9], y + 9 * kPanelOuts);
-  add_group(k0, k1, w_scale, w_bias, x_scale[10], x_sum[10], y + 10 * kPanelOuts);
-  add_group(l0, l1, w_scale, w_bias, x_scale[11], x_sum[11], y + 11 * kPanelOuts);
+  const GroupWeights w{_mm512_loadu_ps(w_scale), _mm512_loadu_ps(w_scale + 16), _mm512_loadu_ps(w_bias),
+                       _mm512_loadu_ps(w_bias + 16)};
+  add_group(a0, a1, w, x_scale[0], x_sum[0], y + 0 * kPanelOuts);
+  add_group(b0, b1, w, x_scale[1], x_sum[1], y + 1 * kPanelOuts);
+  add_group(c0, c1, w, x_scale[2], x_sum[2], y + 2 * kPanelOuts);
+  add_group(d0, d1, w, x_scale[3], x_sum[3], y + 3 * kPanelOuts);
+  add_group(e0, e1, w, x_scale[4], x_sum[4], y + 4 * kPanelOuts);
+  add_group(f0, f1, w, x_scale[5], x_sum[5], y + 5 * kPanelOuts);
+  add_group(g0, g1, w, x_scale[6], x_sum[6], y + 6 * kPanelOuts);
+  add_group(h0, h1, w, x_scale[7], x_sum[7], y + 7 * kPanelOuts);
+  add_group(i0, i1, w, x_scale[8], x_sum[8], y + 8 * kPanelOuts);
+  add_group(j0, j1, w, x_scale[9], x_sum[9], y + 9 * kPanelOuts);
+  add_group(k0, k1, w, x_scale[10], x_sum[10], y + 10 * kPanelOuts);
+  add_group(l0, l1, w, x_scale[11], x_sum[11], y + 11 * kPanelOuts);
+  // y stays in memory between groups: GCC would keep a second copy of it on the stack.
+  __asm__ volatile("" ::: "memory");
 }
 
+/// Four rows of a tile, for the end of the input; y[4, 32].
+template <int words, bool two_parts>
+inline void dot_group4(const int32_t* codes, const int32_t* q, const float* w_scale, const float* w_bias,
+                       const float* x_scale, const float* x_sum, float* y) {
+  const __m512i zero = _mm512_setzero_si512();
+  __m512i a0 = zero, a1 = zero, b0 = zero, b1 = zero, c0 = zero, c1 = zero, d0 = zero, d1 = zero;
+  for (int p = 0; p < words; ++p) {
+    const __m512i w0 = load_i(codes);
+    const __m512i w1 = load_i(codes + 16);
+    add_row<two_parts>(w0, w1, q[0], a0, a1);
+    add_row<two_parts>(w0, w1, q[1], b0, b1);
+    add_row<two_parts>(w0, w1, q[2], c0, c1);
+    add_row<two_parts>(w0, w1, q[3], d0, d1);
+    codes += kPanelOuts;
+    q += kTileRows;
+  }
+  const GroupWeights w{_mm512_loadu_ps(w_scale), _mm512_loadu_ps(w_scale + 16), _mm512_loadu_ps(w_bias),
+                       _mm512_loadu_ps(w_bias + 16)};
+  add_group(a0, a1, w, x_scale[0], x_sum[0], y + 0 * kPanelOuts);
+  add_group(b0, b1, w, x_scale[1], x_sum[1], y + 1 * kPanelOuts);
+  add_group(c0, c1, w, x_scale[2], x_sum[2], y + 2 * kPanelOuts);
+  add_group(d0, d1, w, x_scale[3], x_sum[3], y + 3 * kPanelOuts);
+}
+
+/// Values [k0, k0 + n) of all rows.
 template <int group, bool two_parts>
-void dot_block(const Panel& panel, const PackFormat& f, const uint8_t* packed, int64_t tiles, int64_t k0, int64_t n) {
+void dot_block(const Panel& panel, const PackFormat& f, const uint8_t* packed, int64_t rows, int64_t k0, int64_t n) {
   constexpr int64_t values = two_parts ? 2 : 4;  // of a word
-  for (int64_t t = 0; t < tiles; ++t) {
-    const MatmulTile tile = matmul_tile(f, packed, t);
+  constexpr int words = group / values;
+  for (int64_t r = 0; r < rows; r += kTileRows) {
+    const MatmulTile tile = matmul_tile(f, packed, r / kTileRows);
     for (int64_t k = 0; k < n; k += group) {
-      const int64_t g = (k0 + k) / group;
-      dot_group<group / values, two_parts>(
-          panel.words + k / values * kPanelOuts, tile.words + (k0 + k) / values * kTileRows,
-          panel.scale + k / group * kPanelOuts, panel.bias + k / group * kPanelOuts, tile.scale + g * kTileRows,
-          tile.sum + g * kTileRows, panel.y + t * kTileRows * kPanelOuts);
+      const int64_t g = (k0 + k) / group * kTileRows;
+      const int32_t* codes = panel.words + k / values * kPanelOuts;
+      const int32_t* q = tile.words + (k0 + k) / values * kTileRows;
+      const float* w_scale = panel.scale + k / group * kPanelOuts;
+      const float* w_bias = panel.bias + k / group * kPanelOuts;
+      float* y = panel.y + r * kPanelOuts;
+      if (rows - r > 8) {
+        dot_group<words, two_parts>(codes, q, w_scale, w_bias, tile.scale + g, tile.sum + g, y);
+        continue;
+      }
+      for (int64_t i = 0; i < rows - r; i += 4)
+        dot_group4<words, two_parts>(codes, q + i, w_scale, w_bias, tile.scale + g + i, tile.sum + g + i,
+                                     y + i * kPanelOuts);
     }
   }
 }
 
+/// The codes that unpack_panel will read next: they come from memory while the rows pass.
+void prefetch_panel(const Matrix& w, int64_t o, int64_t k0) {
+  const int64_t row_bytes = w.in * w.bits / 8;
+  const int64_t bytes = std::min(kBlock, w.in - k0) * w.bits / 8;
+  for (int64_t i = o; i < std::min(o + kPanelOuts, w.out); ++i) {
+    const auto* codes = reinterpret_cast<const char*>(w.data + i * row_bytes + k0 * w.bits / 8);
+    for (int64_t line = 0; line < bytes; line += 64) _mm_prefetch(codes + line, _MM_HINT_T1);
+  }
+}
+
 template <bool two_parts>
-void panel_block(const Matrix& w, const Panel& panel, const PackFormat& f, const uint8_t* packed, int64_t tiles,
+void panel_block(const Matrix& w, const Panel& panel, const PackFormat& f, const uint8_t* packed, int64_t rows,
                  int64_t o, int64_t k, int64_t n) {
   switch (w.bits) {
     case 4: unpack_panel<4, two_parts>(w, o, k, n, panel.words); break;
@@ -225,10 +276,11 @@ void panel_block(const Matrix& w, const Panel& panel, const PackFormat& f, const
   }
   convert_scales(w, w.scales, o, k / w.group, n / w.group, panel.scale);
   convert_scales(w, w.biases, o, k / w.group, n / w.group, panel.bias);
+  k + n < w.in ? prefetch_panel(w, o, k + n) : prefetch_panel(w, o + kPanelOuts, 0);
   switch (w.group) {
-    case 32: return dot_block<32, two_parts>(panel, f, packed, tiles, k, n);
-    case 64: return dot_block<64, two_parts>(panel, f, packed, tiles, k, n);
-    default: return dot_block<128, two_parts>(panel, f, packed, tiles, k, n);
+    case 32: return dot_block<32, two_parts>(panel, f, packed, rows, k, n);
+    case 64: return dot_block<64, two_parts>(panel, f, packed, rows, k, n);
+    default: return dot_block<128, two_parts>(panel, f, packed, rows, k, n);
   }
 }
 
@@ -248,9 +300,9 @@ void matmul_int(const Matrix& w, const PackFormat& f, const uint8_t* packed, int
     for (int64_t k = 0; k < w.in; k += kBlock) {
       const int64_t n = std::min(kBlock, w.in - k);
       if (f.activations == Activations::int15) {
-        panel_block<true>(w, panel, f, packed, tiles, o, k, n);
+        panel_block<true>(w, panel, f, packed, rows, o, k, n);
       } else {
-        panel_block<false>(w, panel, f, packed, tiles, o, k, n);
+        panel_block<false>(w, panel, f, packed, rows, o, k, n);
       }
     }
     const auto bytes = static_cast<size_t>(std::min(kPanelOuts, out.end - o)) * sizeof(float);

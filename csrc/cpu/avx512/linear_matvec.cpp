@@ -22,8 +22,7 @@
 namespace saragossa::cpu::avx512 {
 namespace {
 
-constexpr int64_t kBlockOuts = 16;    // outputs whose scales are converted together
-constexpr int64_t kChunkGroups = 64;  // and of each so many groups, whole units whatever the group
+constexpr int64_t kBlockOuts = 16;
 // Bytes ahead, into the second cache: the first one has too few outstanding misses to keep the memory busy.
 constexpr int64_t kPrefetch = 16384;
 constexpr int64_t kPrefetchScales = 2048;
@@ -64,7 +63,7 @@ inline __m512i dot_unit(const Codes& c, const uint8_t* x) {
 
 /// The first 64 values of a unit in 4 bits, as dot_unit gives them: a row of 576 values ends with half a unit.
 template <bool two_parts>
-inline __m512 half_unit4(const uint8_t* p, const uint8_t* x) {
+inline __m512i half_unit4(const uint8_t* p, const uint8_t* x) {
   const auto load = [](const uint8_t* at) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); };
   const __m256i nibble = _mm256_set1_epi8(15);
   const __m256i codes = load(p);
@@ -76,64 +75,63 @@ inline __m512 half_unit4(const uint8_t* p, const uint8_t* x) {
     sum = _mm256_dpbusd_epi32(_mm256_slli_epi32(sum, 7), first, load(x + 128));
     sum = _mm256_dpbusd_epi32(sum, second, load(x + 192));
   }
-  return _mm512_cvtepi32_ps(_mm512_zextsi256_si512(sum));
+  return _mm512_zextsi256_si512(sum);
 }
 
-/// What a block of outputs has besides its codes.
-template <int rows>
-struct Block {
-  alignas(64) float factor[kBlockOuts][rows][kChunkGroups];  // w_scale * x_scale, 0 behind the last group
-  __m512 bias_sum[kBlockOuts][rows];                         // sums of w_bias * x_sum
-  __m512 sum[kBlockOuts][rows];                              // sums of factor * dot
-};
-
-/// Groups of a row, and the part of them that is converted at once.
-struct Chunk {
-  int64_t groups;  // of the row
-  int64_t begin, n;
-  bool first() const { return begin == 0; }
-};
-
-template <int rows, DType dtype>
-void convert_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t outs, const Chunk& c, Block<rows>& block) {
-  const int64_t row_bytes = c.groups * size_of(dtype);
-  const uint8_t* scales = w.scales + o * row_bytes;
-  const uint8_t* biases = w.biases + o * row_bytes;
-  const __mmask16 narrow = lanes(c.groups);
-  for (int64_t i = 0; i < outs; ++i, scales += row_bytes, biases += row_bytes) {
-    _mm_prefetch(reinterpret_cast<const char*>(scales) + kPrefetchScales, _MM_HINT_T1);
-    _mm_prefetch(reinterpret_cast<const char*>(biases) + kPrefetchScales, _MM_HINT_T1);
-    if (c.groups <= 16) {  // the usual case of narrow rows
-      const __m512 s = load_floats<dtype>(scales, 0, narrow);
-      const __m512 b = load_floats<dtype>(biases, 0, narrow);
-      for (int r = 0; r < rows; ++r) {
-        _mm512_store_ps(block.factor[i][r], _mm512_mul_ps(s, _mm512_loadu_ps(x[r].scale)));
-        block.bias_sum[i][r] = _mm512_mul_ps(b, _mm512_loadu_ps(x[r].sum));
-      }
-      continue;
+/// Bytes that a core reads one behind the other, asked for ahead of their use; behind `end` those from `next` on.
+class Ahead {
+ public:
+  /// For a tile of rows of `row_bytes` from `data` on, `distance` bytes ahead; where nobody has asked for the first
+  /// ones yet, that is done at once.
+  Ahead(const uint8_t* data, int64_t row_bytes, const OutTile& tile, const uint8_t* next, int64_t distance)
+      : at_(data + tile.begin * row_bytes), end_(data + tile.upcoming.end * row_bytes), next_(next ? next : at_) {
+    if (tile.upcoming.asked) {
+      at_ += distance;
+      turn();
+    } else {
+      for (int64_t done = 0; done < distance; done += 512) fetch(512);
     }
-    __m512 bias_sum[rows];
-    for (int r = 0; r < rows; ++r) bias_sum[r] = c.first() ? _mm512_setzero_ps() : block.bias_sum[i][r];
-    for (int64_t g = 0; g < c.n; g += 16) {
-      const __mmask16 mask = lanes(c.n - g);
-      const __m512 s = load_floats<dtype>(scales, c.begin + g, mask);
-      const __m512 b = load_floats<dtype>(biases, c.begin + g, mask);
-      for (int r = 0; r < rows; ++r) {
-        _mm512_store_ps(block.factor[i][r] + g, _mm512_mul_ps(s, _mm512_loadu_ps(x[r].scale + c.begin + g)));
-        bias_sum[r] = _mm512_fmadd_ps(b, _mm512_loadu_ps(x[r].sum + c.begin + g), bias_sum[r]);
-      }
-    }
-    for (int r = 0; r < rows; ++r) block.bias_sum[i][r] = bias_sum[r];
   }
+
+  void fetch(int64_t bytes) {
+    ask(0, bytes);
+    pass(bytes);
+  }
+  /// fetch in parts: asks for [from, from + bytes) from here on, then passes all of it.
+  void ask(int64_t from, int64_t bytes) const {
+    for (int64_t line = from; line < from + bytes; line += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(at_) + line, _MM_HINT_T1);
+  }
+  void pass(int64_t bytes) {
+    at_ += bytes;
+    turn();
+  }
+
+ private:
+  void turn() {
+    if (at_ < end_) return;
+    at_ = next_ + (at_ - end_);
+    end_ = reinterpret_cast<const uint8_t*>(UINTPTR_MAX);
+  }
+
+  const uint8_t* at_;
+  const uint8_t* end_;
+  const uint8_t* next_;
+};
+
+/// 16 groups of `outs` outputs from g on: scales or biases as floats, 0 behind the last group.
+template <DType dtype, int outs>
+inline void load_groups(const uint8_t* rows, int64_t groups, int64_t g, __m512 to[outs]) {
+  const __mmask16 mask = lanes(groups - g);
+#pragma GCC unroll 4
+  for (int i = 0; i < outs; ++i) to[i] = load_floats<dtype>(rows, i * groups + g, mask);
 }
 
-template <int rows>
-void convert_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t outs, const Chunk& c, Block<rows>& block) {
-  switch (w.dtype) {
-    case DType::bf16: return convert_scales<rows, DType::bf16>(w, x, o, outs, c, block);
-    case DType::f16: return convert_scales<rows, DType::f16>(w, x, o, outs, c, block);
-    default: return convert_scales<rows, DType::f32>(w, x, o, outs, c, block);
-  }
+template <int outs>
+inline void load_groups(DType dtype, const uint8_t* rows, int64_t groups, int64_t g, __m512 to[outs]) {
+  if (dtype == DType::bf16) return load_groups<DType::bf16, outs>(rows, groups, g, to);
+  if (dtype == DType::f16) return load_groups<DType::f16, outs>(rows, groups, g, to);
+  load_groups<DType::f32, outs>(rows, groups, g, to);
 }
 
 /// Of 16 factors, those of the first unit, each in its lanes; plus kUnitGroups: of the next unit.
@@ -144,123 +142,188 @@ inline __m512i first_factors() {
   return _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
 }
 
-/// Groups of the chunk, `outs` outputs from o + i0 on.
+/// Outputs [o, o + outs); y[r * stride + i] receives row r, output o + i. Loops over outs and rows are unrolled, so
+/// that the sums live in registers: left to itself, GCC fills them with a string store (a tenth of the time).
 template <int bits, int group, bool two_parts, int outs, int rows>
-inline void dot_outs(const Matrix& w, const MatvecRow* x, int64_t o, int64_t i0, const Chunk& c, Block<rows>& block) {
+inline void dot_outs(const Matrix& w, const MatvecRow* x, int64_t o, float* y, int64_t stride, Ahead& ahead) {
   constexpr int64_t kUnitCodes = kUnit * bits / 8;
   constexpr int64_t kUnitX = two_parts ? 2 * kUnit : kUnit;
   constexpr int64_t kUnitGroups = kUnit / group;
+  const int64_t groups = w.in / group;
+  const int64_t units = groups / kUnitGroups;  // whole ones
   const int64_t row_bytes = w.in * bits / 8;
-  const int64_t unit0 = c.begin / kUnitGroups;
-  const int64_t units = c.n / kUnitGroups;  // whole ones
-  const int64_t rest = (c.n * group - units * kUnit) * bits / 8;
-  const uint8_t* codes = w.data + (o + i0) * row_bytes + unit0 * kUnitCodes;
-  const char* ahead = reinterpret_cast<const char*>(codes) + kPrefetch;
-  // Unrolled, so that the sums live in registers: left to itself, GCC fills them with a string store (a tenth of the
-  // time).
+  const int64_t rest = row_bytes - units * kUnitCodes;
+  const uint8_t* codes = w.data + o * row_bytes;
+  const uint8_t* scales = w.scales + o * groups * size_of(w.dtype);
+  const uint8_t* biases = w.biases + o * groups * size_of(w.dtype);
+
   __m512 sum[outs][rows];
 #pragma GCC unroll 4
   for (int i = 0; i < outs; ++i) {
 #pragma GCC unroll 4
     for (int r = 0; r < rows; ++r) sum[i][r] = _mm512_setzero_ps();
   }
-  if (!c.first()) {
+  for (int64_t g = 0; g < groups; g += 16) {
+    __m512 bias[outs];
+    load_groups<outs>(w.dtype, biases, groups, g, bias);
 #pragma GCC unroll 4
-    for (int i = 0; i < outs; ++i) {
+    for (int r = 0; r < rows; ++r) {
+      const __m512 x_sum = _mm512_loadu_ps(x[r].sum + g);
 #pragma GCC unroll 4
-      for (int r = 0; r < rows; ++r) sum[i][r] = block.sum[i0 + i][r];
+      for (int i = 0; i < outs; ++i) sum[i][r] = _mm512_fmadd_ps(bias[i], x_sum, sum[i][r]);
     }
   }
 
-  for (int64_t g = 0; g < c.n; g += 16) {
+  for (int64_t g = 0; g < groups; g += 16) {
+    __m512 scale[outs];
+    load_groups<outs>(w.dtype, scales, groups, g, scale);
     __m512 factor[outs][rows];
 #pragma GCC unroll 4
-    for (int i = 0; i < outs; ++i) {
+    for (int r = 0; r < rows; ++r) {
+      const __m512 x_scale = _mm512_loadu_ps(x[r].scale + g);
 #pragma GCC unroll 4
-      for (int r = 0; r < rows; ++r) factor[i][r] = _mm512_load_ps(block.factor[i0 + i][r] + g);
+      for (int i = 0; i < outs; ++i) factor[i][r] = _mm512_mul_ps(scale[i], x_scale);
     }
     __m512i which = first_factors<group>();
-    const auto add_unit = [&](const Codes& code, int i, int64_t u) {
-#pragma GCC unroll 4
-      for (int r = 0; r < rows; ++r) {
-        const __m512 dot = _mm512_cvtepi32_ps(dot_unit<two_parts>(code, x[r].units + (unit0 + u) * kUnitX));
-        sum[i][r] = _mm512_fmadd_ps(dot, _mm512_permutexvar_ps(which, factor[i][r]), sum[i][r]);
-      }
+    const auto add = [&](int i, int r, __m512i dot) {
+      const __m512 f = _mm512_permutexvar_ps(which, factor[i][r]);
+      sum[i][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), f, sum[i][r]);
     };
     const int64_t end = std::min(units, (g + 16) / kUnitGroups);
     for (int64_t u = g / kUnitGroups; u < end; ++u) {
 #pragma GCC unroll 4
-      for (int i = 0; i < outs; ++i) add_unit(unpack<bits>(codes + i * row_bytes + u * kUnitCodes), i, u);
-      for (int64_t line = 0; line < outs * kUnitCodes; line += 64) _mm_prefetch(ahead + line, _MM_HINT_T1);
-      ahead += outs * kUnitCodes;
+      for (int i = 0; i < outs; ++i) {
+        const Codes code = unpack<bits>(codes + i * row_bytes + u * kUnitCodes);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; ++r) add(i, r, dot_unit<two_parts>(code, x[r].units + u * kUnitX));
+      }
+      ahead.fetch(outs * kUnitCodes);
       which = _mm512_add_epi32(which, _mm512_set1_epi32(kUnitGroups));
     }
-    if (rest > 0 && g + 16 >= c.n) {
-      for (int64_t line = 0; line < outs * rest; line += 64) _mm_prefetch(ahead + line, _MM_HINT_T1);
+    if (rest > 0 && g + 16 >= groups) {
 #pragma GCC unroll 4
       for (int i = 0; i < outs; ++i) {
         const uint8_t* last = codes + i * row_bytes + units * kUnitCodes;
         if constexpr (bits == 4 && group == 64) {
 #pragma GCC unroll 4
-          for (int r = 0; r < rows; ++r) {
-            const __m512 dot = half_unit4<two_parts>(last, x[r].units + (unit0 + units) * kUnitX);
-            sum[i][r] = _mm512_fmadd_ps(dot, _mm512_permutexvar_ps(which, factor[i][r]), sum[i][r]);
-          }
+          for (int r = 0; r < rows; ++r) add(i, r, half_unit4<two_parts>(last, x[r].units + units * kUnitX));
         } else {
-          add_unit(unpack<bits>(last, rest), i, units);
+          const Codes code = unpack<bits>(last, rest);
+#pragma GCC unroll 4
+          for (int r = 0; r < rows; ++r) add(i, r, dot_unit<two_parts>(code, x[r].units + units * kUnitX));
         }
       }
+      ahead.fetch(outs * rest);
     }
   }
+
 #pragma GCC unroll 4
-  for (int i = 0; i < outs; ++i) {
+  for (int r = 0; r < rows; ++r) {
+    if constexpr (outs == 4) {
+      _mm_storeu_ps(y + r * stride, sums_of(sum[0][r], sum[1][r], sum[2][r], sum[3][r]));
+    } else {
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; ++r) block.sum[i0 + i][r] = sum[i][r];
+      for (int i = 0; i < outs; ++i) y[r * stride + i] = sum_of(sum[i][r]);
+    }
   }
 }
 
-/// Outputs [o, o + n), at most kBlockOuts.
-template <int bits, int group, bool two_parts, int rows>
-void dot_block(const Matrix& w, const MatvecRow* x, int64_t o, int64_t n, const OutTile& out, int64_t r0) {
-  constexpr int outs = rows == 1 ? 4 : 2;  // share the loads of x
-  Block<rows> block;
+/// dot_outs for one row of x, 16 groups at most and bf16 scales, the usual case of narrow matrices: what does not
+/// change from output to output stays in registers. n is a multiple of 4. The numbers are those of dot_outs.
+template <int bits, int group, bool two_parts>
+[[gnu::noinline]] void dot_narrow(const Matrix& w, const MatvecRow& x, int64_t o, int64_t n, float* y, Ahead& to_ask) {
+  constexpr int64_t kUnitCodes = kUnit * bits / 8;
+  constexpr int64_t kUnitX = two_parts ? 2 * kUnit : kUnit;
+  constexpr int64_t kUnitGroups = kUnit / group;
   const int64_t groups = w.in / group;
-  for (int64_t g = 0; g < groups; g += kChunkGroups) {
-    const Chunk chunk{groups, g, std::min(kChunkGroups, groups - g)};
-    convert_scales<rows>(w, x, o, n, chunk, block);
-    int64_t i = 0;
-    for (; i + outs <= n; i += outs) dot_outs<bits, group, two_parts, outs, rows>(w, x, o, i, chunk, block);
-    for (; i < n; ++i) dot_outs<bits, group, two_parts, 1, rows>(w, x, o, i, chunk, block);
+  const int64_t row_bytes = w.in * bits / 8;
+  const int64_t whole = groups / kUnitGroups * kUnitCodes;
+  const uint8_t* codes = w.data + o * row_bytes;
+  const uint8_t* scales = w.scales + o * groups * 2;
+  const uint8_t* biases = w.biases + o * groups * 2;
+  const __mmask16 mask = lanes(groups);
+  const __m512 x_scale = _mm512_loadu_ps(x.scale);
+  const __m512 x_sum = _mm512_loadu_ps(x.sum);
+  const uint8_t* const units = x.units;
+  Ahead ahead = to_ask;
+  for (int64_t i = 0; i < n; i += 4) {
+    __m512 sum[4];
+    __m512 factor[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const __m512 bias = load_floats<DType::bf16>(biases, j * groups, mask);
+      sum[j] = _mm512_fmadd_ps(bias, x_sum, _mm512_setzero_ps());
+      factor[j] = _mm512_mul_ps(load_floats<DType::bf16>(scales, j * groups, mask), x_scale);
+    }
+    __m512i which = first_factors<group>();
+    const auto add = [&](int j, __m512i dot) {
+      sum[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_permutexvar_ps(which, factor[j]), sum[j]);
+    };
+    const uint8_t* q = units;
+    for (int64_t at = 0; at < whole; at += kUnitCodes) {
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) add(j, dot_unit<two_parts>(unpack<bits>(codes + j * row_bytes + at), q));
+      ahead.ask(4 * at, 4 * kUnitCodes);
+      which = _mm512_add_epi32(which, _mm512_set1_epi32(kUnitGroups));
+      q += kUnitX;
+    }
+    if constexpr (bits == 4 && group == 64) {
+      if (whole < row_bytes) {
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; ++j) add(j, half_unit4<two_parts>(codes + j * row_bytes + whole, q));
+        ahead.ask(4 * whole, 4 * kUnitCodes / 2);
+      }
+    }
+    ahead.pass(4 * row_bytes);
+    _mm_storeu_ps(y + i, sums_of(sum[0], sum[1], sum[2], sum[3]));
+    codes += 4 * row_bytes;
+    scales += 4 * groups * 2;
+    biases += 4 * groups * 2;
   }
-  for (int r = 0; r < rows; ++r) {
-    float* y = out.y + (r0 + r) * out.stride + o - out.begin;
-    const auto total = [&](int64_t i) { return _mm512_add_ps(block.sum[i][r], block.bias_sum[i][r]); };
-    int64_t i = 0;
-    for (; i + 4 <= n; i += 4) _mm_storeu_ps(y + i, sums_of(total(i), total(i + 1), total(i + 2), total(i + 3)));
-    for (; i < n; ++i) y[i] = sum_of(total(i));
+  to_ask = ahead;
+}
+
+/// Outputs [o, o + n).
+/// Outputs [o, o + n) of `rows` rows from r0 on.
+template <int bits, int group, bool two_parts, int rows>
+void dot_block(const Matrix& w, const MatvecRow* x, int64_t o, int64_t n, float* y, int64_t stride, Ahead& ahead) {
+  constexpr int outs = rows == 1 ? 4 : 2;  // share the loads of x
+  int64_t i = 0;
+  if constexpr (rows == 1) {
+    const bool whole = w.in % kUnit == 0 || (bits == 4 && group == 64);
+    if (w.dtype == DType::bf16 && w.in <= 16 * group && whole) {
+      i = n / 4 * 4;
+      dot_narrow<bits, group, two_parts>(w, x[0], o, i, y, ahead);
+    }
   }
+  for (; i + outs <= n; i += outs) dot_outs<bits, group, two_parts, outs, rows>(w, x, o + i, y + i, stride, ahead);
+  for (; i < n; ++i) dot_outs<bits, group, two_parts, 1, rows>(w, x, o + i, y + i, stride, ahead);
 }
 
 template <int bits, int group, bool two_parts>
 void matvec(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t rows, const OutTile& out) {
   MatvecRow x[kMatvecRows];
   for (int64_t r = 0; r < rows; ++r) x[r] = matvec_row(f, packed, r);
-  if (!out.follows) {  // nobody has asked for the first bytes yet: all at once
-    const int64_t row_bytes = w.in * bits / 8;
-    const char* codes = reinterpret_cast<const char*>(w.data + out.begin * row_bytes);
-    const int64_t bytes = std::min(kPrefetch, (out.end - out.begin) * row_bytes);
-    for (int64_t line = 0; line < bytes; line += 64) _mm_prefetch(codes + line, _MM_HINT_T1);
-  }
+  const int64_t scale_bytes = w.in / group * size_of(w.dtype);
+  const WeightsAt& after = out.upcoming.after;
+  Ahead codes(w.data, w.in * bits / 8, out, after.data, kPrefetch);
+  Ahead scales(w.scales, scale_bytes, out, after.scales, kPrefetchScales);
+  Ahead biases(w.biases, scale_bytes, out, after.biases, kPrefetchScales);
   // The codes of a block stay in the first cache while all the rows pass, four at a time.
   for (int64_t o = out.begin; o < out.end; o += kBlockOuts) {
     const int64_t n = std::min(kBlockOuts, out.end - o);
+    scales.fetch(n * scale_bytes);
+    biases.fetch(n * scale_bytes);
     for (int64_t r = 0; r < rows; r += 4) {
+      Ahead again = codes;  // only the last pass moves on
+      float* y = out.y + r * out.stride + o - out.begin;
       switch (std::min<int64_t>(rows - r, 4)) {
-        case 1: dot_block<bits, group, two_parts, 1>(w, x + r, o, n, out, r); break;
-        case 2: dot_block<bits, group, two_parts, 2>(w, x + r, o, n, out, r); break;
-        case 3: dot_block<bits, group, two_parts, 3>(w, x + r, o, n, out, r); break;
-        default: dot_block<bits, group, two_parts, 4>(w, x + r, o, n, out, r); break;
+        case 1: dot_block<bits, group, two_parts, 1>(w, x + r, o, n, y, out.stride, again); break;
+        case 2: dot_block<bits, group, two_parts, 2>(w, x + r, o, n, y, out.stride, again); break;
+        case 3: dot_block<bits, group, two_parts, 3>(w, x + r, o, n, y, out.stride, again); break;
+        default: dot_block<bits, group, two_parts, 4>(w, x + r, o, n, y, out.stride, again); break;
       }
+      if (r + 4 >= rows) codes = again;
     }
   }
 }

@@ -39,8 +39,8 @@ void register_values(py::module_& m) {
   py::class_<OpRecord>(m, "OpRecord")
       .def_readonly("name", &OpRecord::name)
       .def_readonly("barrier", &OpRecord::barrier)
-      .def_property_readonly("reads", [](const OpRecord& r) { return r.reads.size(); })
-      .def_property_readonly("writes", [](const OpRecord& r) { return r.writes.size(); });
+      .def_readonly("reads", &OpRecord::reads)
+      .def_readonly("writes", &OpRecord::writes);
 }
 
 }  // namespace
@@ -94,7 +94,7 @@ void register_encoder(py::module_& m) {
            py::arg("rope"), py::arg("kv"), py::arg("batch"))
       .def(
           "submit", [](E& enc) { return enc.submit(); }, py::call_guard<py::gil_scoped_release>())
-      .def("records", &E::records, py::return_value_policy::copy);
+      .def("records", [](const E& e) { return e.records().ops(); });
 }
 
 }  // namespace saragossa

@@ -6,6 +6,7 @@ Errors are normalised: |y - want| / (|x| |w|), norms along the inputs, |w| = |co
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,7 @@ def normalised(got: Array, want: Array, x: Array, case: Case) -> float:
 
 
 FORMS = [(bits, group) for bits in (4, 6, 8) for group in (32, 64, 128)]
-ROWS = (1, 2, 3, 5, 8, 9, 23)
+ROWS = (1, 2, 3, 5, 8, 9, 14, 23)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -192,6 +193,40 @@ def test_fused_equals_decomposed(op: str, rows: int, isa: str) -> None:
         enc.submit().wait()
         results.append(b"".join(y.numpy().tobytes() for y in ys))
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("rows", [1, 6, 20])
+def test_a_chain_equals_its_links(rows: int, threads: int, isa: str) -> None:
+    """Linears of one submission fetch each other's weights ahead; that must not change a bit."""
+    shapes = [(70, 4, 64), (301, 4, 64), (9, 8, 32), (1, 4, 128), (530, 6, 64), (33, 0, 0), (64, 4, 32)]
+    cases = [make(out, 128 * 5, bits, group, "bf16") for out, bits, group in shapes]
+    x = inputs(rows, 128 * 5)
+    alone = [linear(ops_for(isa, "int15", 1), case, x) for case in cases]
+    ops = ops_for(isa, "int15", threads)
+    ys, ws, xt = [ops.empty(rows, c.out) for c in cases], [c.weight(ops) for c in cases], ops.f32(x)
+    for _ in range(3):
+        enc = ops.begin()
+        for y, w in zip(ys, ws, strict=True):
+            enc.linear(y, xt, w)
+        enc.submit().wait()
+        for y, want in zip(ys, alone, strict=True):
+            assert y.numpy().tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("gated", [False, True])
+def test_every_tile_is_asked_for_ahead(gated: bool, threads: int) -> None:
+    """Of each worker: all tiles but the first of the chain (and of a pair's second half)."""
+    layer = [[(576, 576), (192, 576), (192, 576)], [(576, 576)], [(1536, 576), (1536, 576)], [(576, 1536)]]
+    for tiles in core.reading_order(layer * 2, gated, threads):
+        unasked = [i for i, (_, asked, _, _) in enumerate(tiles) if not asked]
+        assert unasked[0] == 0
+        assert len(unasked) <= (3 if gated else 1)
+        for (at, _, end, after), (following, *_) in pairwise(tiles):
+            assert at < end
+            assert gated or at < following < end or following == after
 
 
 @pytest.mark.parametrize("isa", ISAS)

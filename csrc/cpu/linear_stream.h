@@ -1,0 +1,44 @@
+#pragma once
+// How a linear is dealt to the workers, and what each of them reads when: so that the weights behind those at hand are
+// fetched ahead, across outputs and ops. The hints change no result.
+
+#include <array>
+
+#include "cpu/linear_kernels.h"
+
+namespace saragossa::cpu {
+
+/// Tasks [first[i], first[i + 1]) have chunk[i] outputs each of output i. The two of a gated job go together.
+struct LinearPlan {
+  int n_outs = 0;
+  int64_t chunk[3] = {};
+  int64_t first[4] = {};
+
+  LinearPlan(const LinearJob& job, const LinearKernels& kernels, int workers);
+
+  int64_t tasks() const { return first[n_outs]; }
+  int output(int64_t task) const {
+    int i = 0;
+    while (task >= first[i + 1]) ++i;
+    return i;
+  }
+  int64_t begin(int i, int64_t task) const { return (task - first[i]) * chunk[i]; }
+};
+
+/// What one worker reads.
+class WeightStream {
+ public:
+  /// A loop begins for this worker.
+  void open(const LinearJob& job, const LinearPlan& plan, const LinearKernels& kernels, ThreadPool& pool, int worker);
+
+  /// The hints for outputs [begin, end) of output `which`, which are those of `task`.
+  Upcoming tile(const LinearJob& job, const LinearPlan& plan, int64_t task, int which, int64_t begin, int64_t end);
+
+ private:
+  ThreadPool::Share share_{};
+  std::array<WeightsAt, 3> after_{};       // of each output, what is read behind the worker's share of it
+  std::array<int, 3> slot_{};              // and which output of its job that is
+  std::array<const uint8_t*, 3> asked_{};  // of each output, the codes whose first bytes are on their way
+};
+
+}  // namespace saragossa::cpu
