@@ -164,6 +164,21 @@ void CommandEncoder::do_linear_add(const Tensor& y, const Tensor& x, const Weigh
   add(y, y, branch);
 }
 
+void CommandEncoder::linear_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Weight& w,
+                                     const Tensor& bias, const Tensor& norm, float eps) {
+  check::linear("linear_add_norm", y, x, w, bias);
+  check::rms_norm(z, y, norm);
+  if (!fused()) return CommandEncoder::do_linear_add_norm(y, z, x, w, bias, norm, eps);
+  if (has_fused(FusedOp::linear_add_norm)) record("linear_add_norm", TensorList(x, w, bias, norm, y), TensorList(y, z));
+  do_linear_add_norm(y, z, x, w, bias, norm, eps);
+}
+
+void CommandEncoder::do_linear_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Weight& w,
+                                        const Tensor& bias, const Tensor& norm, float eps) {
+  linear_add(y, x, w, bias);
+  rms_norm(z, y, norm, eps);
+}
+
 void CommandEncoder::linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up,
                                   const Tensor& gate_bias, const Tensor& up_bias, Activation act) {
   check::linear("linear_gated", y, x, gate, gate_bias);

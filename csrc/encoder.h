@@ -84,7 +84,7 @@ struct SampleArgs {
 };
 
 /// The ops that have a decomposition.
-enum class FusedOp { linear_group, linear_add, linear_gated, norm_add, norm_add_norm, qk_rope_append };
+enum class FusedOp { linear_group, linear_add, linear_add_norm, linear_gated, norm_add, norm_add_norm, qk_rope_append };
 
 /// Tensors that a call was given, without those that are none. Not longer-lived than they are.
 class TensorList {
@@ -184,6 +184,9 @@ class CommandEncoder {
   void linear_group(const Tensor& x, std::span<const LinearOut> outs);
   /// y += x W^T + bias.
   void linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias = {});
+  /// y += x W^T + bias, then z = rms_norm(y, norm). z is none of the others.
+  void linear_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Weight& w, const Tensor& bias,
+                       const Tensor& norm, float eps);
   /// y = act(x Wg^T + bg) * (x Wu^T + bu).
   void linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up, const Tensor& gate_bias,
                     const Tensor& up_bias, Activation act);
@@ -218,6 +221,8 @@ class CommandEncoder {
 
   virtual void do_linear_group(const Tensor& x, std::span<const LinearOut> outs);
   virtual void do_linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias);
+  virtual void do_linear_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Weight& w,
+                                  const Tensor& bias, const Tensor& norm, float eps);
   virtual void do_linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up,
                                const Tensor& gate_bias, const Tensor& up_bias, Activation act);
   virtual void do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps);

@@ -3,13 +3,13 @@
 //
 // half_rows: x f32 [T, in] into half [padded rows, padded inputs] and a power of two per row that brings its largest
 // value to [2^14, 2^15): no activation overflows half, whatever its size. Padding is zero. A simdgroup makes one row.
-// matmul_tensor: threadgroup (x, y) makes tile x of 64 outputs (gated: 32 of the gate and the same 32 of the up weight)
-// for SG_ROWS (32, 64) rows from y * SG_ROWS on, by 4 simdgroups together. Inputs go by 64: thread i puts 32
-// dequantised values of output i / 2 into threadgroup memory, x is read from device memory by matmul2d itself.
-// Precision and order: x and W are rounded to half (2^-11), products are summed in float in the unit's own order.
-// Limits: threadgroup memory of SG_ROWS * 64 floats, at most 16 KB; dense f32 weights and SG_RAGGED are not taken.
-// Compilers have miscompiled such kernels: csrc/metal/tensor_check.cpp holds them to matmul.metal before they are used.
-// No figure of it was measured.
+// matmul_tensor: threadgroup (x, y, z) makes tile x of 64 outputs (gated: 32 of the gate and the same 32 of the up
+// weight) for SG_ROWS (32, 64) rows from y * SG_ROWS on, of the inputs from z * depth on (matmul.metal), by 4
+// simdgroups together. Inputs go by 64: thread i puts 32 dequantised values of output i / 2 into threadgroup memory, x
+// is read from device memory by matmul2d itself. Precision and order: x and W are rounded to half (2^-11), products are
+// summed in float in the unit's own order. Limits: threadgroup memory of SG_ROWS * 64 floats, at most 16 KB; dense f32
+// weights and SG_RAGGED are not taken. Compilers have miscompiled such kernels: csrc/metal/tensor_check.cpp holds them
+// to matmul.metal before they are used. No figure of it was measured.
 
 #include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>
 #include <metal_stdlib>
@@ -46,8 +46,8 @@ kernel void half_rows(device half* y [[buffer(SG_HALF_Y)]], device float* scale 
 
 // The sums of a threadgroup into `shared` [rows, kOutputs].
 template <int rows>
-inline void multiply(threadgroup float* shared, device half* x, LinearRow row, uint first_row, uint in,
-                     uint thread_index) {
+inline void multiply(threadgroup float* shared, device half* x, LinearRow row, uint first_row, uint begin, uint end,
+                     uint in, uint thread_index) {
   const int depth = int((in + kDepth - 1) / kDepth * kDepth);
   threadgroup half* w_tile = (threadgroup half*)shared;  // [kOutputs, kDepth]
   const auto tile_extents = dextents<int32_t, 2>(int(kDepth), int(kOutputs));
@@ -63,7 +63,7 @@ inline void multiply(threadgroup float* shared, device half* x, LinearRow row, u
 
   const uint part = thread_index % 2 * 32;
   threadgroup half* to = w_tile + thread_index / 2 * kDepth + part;
-  for (uint k0 = 0; k0 < in; k0 += kDepth) {
+  for (uint k0 = begin; k0 < end; k0 += kDepth) {
     sg_unpack(to, row, k0 + part, in);
     sg_unpack(to + 16, row, k0 + part + 16, in);
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -85,9 +85,12 @@ kernel void matmul_tensor(SG_LINEAR_ARGUMENTS, device half* x [[buffer(SG_LINEAR
   SG_LINEAR_SELECT(side, up, tile);
   const uint taken = gated ? kOutputs / 2 : kOutputs;
   const uint first = tile * taken, first_row = group.y * SG_ROWS;
+  const uint begin = group.z * side.depth, end = min(begin + side.depth, p.in);
+  if (begin >= p.in) return;  // another output has more splits
+  side.y += ulong(group.z) * p.rows * side.out;
   const LinearRow row = sg_tile_row(side, up, first, taken, thread_index / 2, p.in);
-  if (SG_ROWS == 32) multiply<32>(shared, x, row, first_row, p.in, thread_index);
-  if (SG_ROWS == 64) multiply<64>(shared, x, row, first_row, p.in, thread_index);
+  if (SG_ROWS == 32) multiply<32>(shared, x, row, first_row, begin, end, p.in, thread_index);
+  if (SG_ROWS == 64) multiply<64>(shared, x, row, first_row, begin, end, p.in, thread_index);
   threadgroup_barrier(mem_flags::mem_threadgroup);
 
   for (uint e = thread_index; e < SG_ROWS * taken; e += 128) {

@@ -6,13 +6,15 @@
 // the rows from y * SG_ROWS on. Lane l reads the chunks l, l + 32, ... of each weight row, so neighbours read
 // neighbouring bytes, four loads in flight, and every byte of a weight is read once for all rows. Precision and order:
 // f32. Eight products in order, then acc += scale * dot + bias * sum(x); the lanes' sums by simd_sum. The order does
-// not depend on SG_ROWS: a row gives the same bits alone and among others. Limits: `in` a multiple of 8 and x on 16
-// bytes, else (dense only) SG_RAGGED element by element. The shape (2 simdgroups of 4 outputs) rests on public
-// measurements of others (MLX: 82 to 93 % of the bandwidth).
+// not depend on SG_ROWS: a row gives the same bits alone and among others. SG_ADD_SQUARES: a simdgroup also sums the
+// squares of its four new values of a row, in the order of common/reduce.h, for the norm that follows. Limits: `in` a
+// multiple of 8 and x on 16 bytes, else (dense only) SG_RAGGED element by element. The shape (2 simdgroups of 4
+// outputs) rests on public measurements of others (MLX: 82 to 93 % of the bandwidth).
 
 #include <metal_stdlib>
 
 #include "common/linear.h"
+#include "common/reduce.h"
 
 using namespace metal;
 
@@ -77,6 +79,7 @@ inline float dot_products(const thread LinearRow* weight, device const float* x,
 }
 
 kernel void matvec(SG_LINEAR_ARGUMENTS, device const float* x [[buffer(SG_LINEAR_X)]],
+                   device float* squares [[buffer(SG_LINEAR_SQUARES), function_constant(sg_squared)]],
                    uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
                    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   const bool gated = SG_EPILOGUE == SG_GATED;
@@ -108,6 +111,11 @@ kernel void matvec(SG_LINEAR_ARGUMENTS, device const float* x [[buffer(SG_LINEAR
   const float other = gated ? simd_shuffle_down(sum, kOutputs / 2) : 0.0f;
 
   const uint t = row + lane / kOutputs, r = lane % kOutputs, o = first + r;
-  if (lane < SG_ROWS * kOutputs && t < p.rows && r < taken && o < side.out)
-    sg_linear_write(side, up, t, o, sum, other, p.activation);
+  const bool mine = lane < SG_ROWS * kOutputs && t < p.rows;
+  float y = 0.0f;
+  if (mine && r < taken && o < side.out) y = sg_linear_write(side, up, t, o, sum, other, p.activation);
+  if (sg_squared) {
+    const float4 four = float4(y, simd_shuffle_down(y, 1), simd_shuffle_down(y, 2), simd_shuffle_down(y, 3));
+    if (mine && r == 0) squares[t * ((side.out + 3) / 4) + first / 4] = sg_squares(four);
+  }
 }

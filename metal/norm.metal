@@ -3,10 +3,15 @@
 //   rms_norm        y = r(x) w                    y may be x
 //   norm_add        y += r(x) w
 //   norm_add_norm   y += r(x) w, then z = r(y) w2
+//   rms_norm_split  y = r(x) w, with the squares of each four of x already summed (matvec.metal)
 //
-// One threadgroup a row, SG_WIDTH floats a thread and step. A thread's first piece stays in registers, so a row of up
-// to 4096 floats is read once; longer rows are read again, from cache. Float sums: a thread's pieces in order, then
-// lanes, then simdgroups. Bound by latency in decode: one barrier a norm, weights are asked for before it.
+// Ownership: one threadgroup a row, except rms_norm_split: any number a row, each adds the sums of fours of the whole
+// row and writes the part that its threads own. A thread's first four floats stay in registers, so a row of up to 4096
+// floats is read once; longer rows are read again, from cache. Loads are of SG_WIDTH floats. Precision and order: float
+// sums in the order of common/reduce.h: a row's bits depend neither on the number of threads nor on which of rms_norm
+// and rms_norm_split made them. Limits: n at most SG_NORM_MOST; whole simdgroups. Bound by latency in decode: one
+// barrier a norm, weights are asked for before it. norm_add_norm takes no ready sums: its row is in registers when it
+// needs them, and its second sum holds it in one threadgroup.
 
 #include <metal_stdlib>
 
@@ -17,68 +22,60 @@ using namespace metal;
 
 constant uint SG_WIDTH [[function_constant(0)]];
 
+constant constexpr uint kUnits = SG_NORM_MOST / 128;
+
 /// A thread's place in its threadgroup.
 struct Place {
   uint thread_index, threads, lane, simdgroup, simdgroups;
 };
 
-inline float square(float x) { return x * x; }
-inline float square(float4 x) { return dot(x, x); }
+/// Floats 4 i to 4 i + 3 of a row of n, zero behind its end.
+inline float4 load4(device const float* x, uint i, uint n) {
+  if (SG_WIDTH == 4) return ((device const float4*)x)[i];
+  float4 v(0.0f);
+  for (uint k = 0; k < 4; ++k)
+    if (4 * i + k < n) v[k] = x[4 * i + k];
+  return v;
+}
+
+inline void store4(device float* y, uint i, uint n, float4 v) {
+  if (SG_WIDTH == 4) {
+    ((device float4*)y)[i] = v;
+    return;
+  }
+  for (uint k = 0; k < 4; ++k)
+    if (4 * i + k < n) y[4 * i + k] = v[k];
+}
 
 inline float scale_of(float sum, constant NormParams& p) { return rsqrt(sum / float(p.n) + p.eps); }
 
-/// y = r(x) w, or y += r(x) w. T: float or float4; x, y: one row.
-template <class T, bool add>
-inline void norm_row(device T* y, device const T* x, device const T* w, constant NormParams& p,
-                     threadgroup float* partial, Place at) {
-  const uint pieces = p.n / (sizeof(T) / sizeof(float));
-  const uint i = at.thread_index;
-  T x0 = T(0), w0 = T(0), y0 = T(0);
-  if (i < pieces) {
-    x0 = x[i], w0 = w[i];
-    if (add) y0 = y[i];
+/// sqrt(1 / (mean(x^2) + eps)) of a row; x0: the thread's first four of it.
+inline float scale_of(device const float* x, float4 x0, constant NormParams& p, threadgroup float* units, Place at) {
+  const uint fours = (p.n + 3) / 4, count = (fours + 31) / 32;
+  if (at.simdgroup < count) sg_put_unit(units, at.simdgroup, sg_squares(x0), at.lane);
+  for (uint unit = at.simdgroup + at.simdgroups; unit < count; unit += at.simdgroups) {
+    const uint i = unit * 32 + at.lane;
+    sg_put_unit(units, unit, i < fours ? sg_squares(load4(x, i, p.n)) : 0.0f, at.lane);
   }
-  float sum = square(x0);
-  for (uint j = i + at.threads; j < pieces; j += at.threads) sum += square(x[j]);
-  const float s = scale_of(sg_group_sum(sum, partial, at.lane, at.simdgroup, at.simdgroups), p);
-  if (i < pieces) y[i] = y0 + x0 * s * w0;
-  for (uint j = i + at.threads; j < pieces; j += at.threads) y[j] = (add ? y[j] : T(0)) + x[j] * s * w[j];
+  return scale_of(sg_sum_units(units, count, at.lane), p);
 }
 
-/// y += r(x) w, z = r(y) w2. A thread reads only what it wrote itself.
-template <class T>
-inline void norm_add_norm_row(device T* y, device T* z, device const T* x, device const T* w, device const T* w2,
-                              constant NormParams& p, threadgroup float* partial, threadgroup float* partial2,
-                              Place at) {
-  const uint pieces = p.n / (sizeof(T) / sizeof(float));
-  const uint i = at.thread_index;
-  T x0 = T(0), y0 = T(0), w0 = T(0), v0 = T(0);
-  if (i < pieces) x0 = x[i], y0 = y[i], w0 = w[i], v0 = w2[i];
-  float sum = square(x0);
-  for (uint j = i + at.threads; j < pieces; j += at.threads) sum += square(x[j]);
-  const float s = scale_of(sg_group_sum(sum, partial, at.lane, at.simdgroup, at.simdgroups), p);
-  y0 += x0 * s * w0;
-  sum = square(y0);
-  if (i < pieces) y[i] = y0;
-  for (uint j = i + at.threads; j < pieces; j += at.threads) {
-    const T y1 = y[j] + x[j] * s * w[j];
-    y[j] = y1;
-    sum += square(y1);
-  }
-  const float s2 = scale_of(sg_group_sum(sum, partial2, at.lane, at.simdgroup, at.simdgroups), p);
-  if (i < pieces) z[i] = y0 * s2 * v0;
-  for (uint j = i + at.threads; j < pieces; j += at.threads) z[j] = y[j] * s2 * w2[j];
-}
-
+/// y = r(x) w, or y += r(x) w, of one row.
 template <bool add>
-inline void norm(device float* y, device const float* x, device const float* w, constant NormParams& p,
-                 threadgroup float* partial, uint row, Place at) {
-  device float* y_row = y + ulong(row) * p.n;
-  device const float* x_row = x + ulong(row) * p.n;
-  if (SG_WIDTH == 4)
-    norm_row<float4, add>((device float4*)y_row, (device const float4*)x_row, (device const float4*)w, p, partial, at);
-  else
-    norm_row<float, add>(y_row, x_row, w, p, partial, at);
+inline void norm_row(device float* y, device const float* x, device const float* w, constant NormParams& p,
+                     threadgroup float* units, Place at) {
+  const uint n = p.n, fours = (n + 3) / 4, i = at.thread_index;
+  float4 x0(0.0f), w0(0.0f), y0(0.0f);
+  if (i < fours) {
+    x0 = load4(x, i, n), w0 = load4(w, i, n);
+    if (add) y0 = load4(y, i, n);
+  }
+  const float s = scale_of(x, x0, p, units, at);
+  if (i < fours) store4(y, i, n, add ? y0 + x0 * s * w0 : x0 * s * w0);
+  for (uint j = i + at.threads; j < fours; j += at.threads) {
+    const float4 normed = load4(x, j, n) * s * load4(w, j, n);
+    store4(y, j, n, add ? load4(y, j, n) + normed : normed);
+  }
 }
 
 kernel void rms_norm(device float* y [[buffer(SG_NORM_Y)]], device const float* x [[buffer(SG_NORM_X)]],
@@ -87,8 +84,9 @@ kernel void rms_norm(device float* y [[buffer(SG_NORM_Y)]], device const float* 
                      uint threads [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
                      uint simdgroup [[simdgroup_index_in_threadgroup]],
                      uint simdgroups [[simdgroups_per_threadgroup]]) {
-  threadgroup float partial[32];
-  norm<false>(y, x, w, p, partial, row, Place{thread_index, threads, lane, simdgroup, simdgroups});
+  threadgroup float units[kUnits];
+  const ulong at = ulong(row) * p.n;
+  norm_row<false>(y + at, x + at, w, p, units, Place{thread_index, threads, lane, simdgroup, simdgroups});
 }
 
 kernel void norm_add(device float* y [[buffer(SG_NORM_Y)]], device const float* x [[buffer(SG_NORM_X)]],
@@ -97,10 +95,12 @@ kernel void norm_add(device float* y [[buffer(SG_NORM_Y)]], device const float* 
                      uint threads [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
                      uint simdgroup [[simdgroup_index_in_threadgroup]],
                      uint simdgroups [[simdgroups_per_threadgroup]]) {
-  threadgroup float partial[32];
-  norm<true>(y, x, w, p, partial, row, Place{thread_index, threads, lane, simdgroup, simdgroups});
+  threadgroup float units[kUnits];
+  const ulong at = ulong(row) * p.n;
+  norm_row<true>(y + at, x + at, w, p, units, Place{thread_index, threads, lane, simdgroup, simdgroups});
 }
 
+// A thread reads only what it wrote itself.
 kernel void norm_add_norm(device float* y [[buffer(SG_NORM_Y)]], device float* z [[buffer(SG_NORM_Z)]],
                           device const float* x [[buffer(SG_NORM_X)]], device const float* w [[buffer(SG_NORM_W)]],
                           device const float* w2 [[buffer(SG_NORM_W2)]],
@@ -108,14 +108,41 @@ kernel void norm_add_norm(device float* y [[buffer(SG_NORM_Y)]], device float* z
                           uint thread_index [[thread_index_in_threadgroup]], uint threads [[threads_per_threadgroup]],
                           uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
                           uint simdgroups [[simdgroups_per_threadgroup]]) {
-  threadgroup float partial[32], partial2[32];
+  threadgroup float units[kUnits], units2[kUnits];
   const Place at{thread_index, threads, lane, simdgroup, simdgroups};
-  device float* y_row = y + ulong(row) * p.n;
-  device float* z_row = z + ulong(row) * p.n;
-  device const float* x_row = x + ulong(row) * p.n;
-  if (SG_WIDTH == 4)
-    norm_add_norm_row<float4>((device float4*)y_row, (device float4*)z_row, (device const float4*)x_row,
-                              (device const float4*)w, (device const float4*)w2, p, partial, partial2, at);
-  else
-    norm_add_norm_row<float>(y_row, z_row, x_row, w, w2, p, partial, partial2, at);
+  const uint n = p.n, fours = (n + 3) / 4, i = thread_index;
+  y += ulong(row) * n, z += ulong(row) * n, x += ulong(row) * n;
+  float4 x0(0.0f), y0(0.0f), w0(0.0f), v0(0.0f);
+  if (i < fours) x0 = load4(x, i, n), y0 = load4(y, i, n), w0 = load4(w, i, n), v0 = load4(w2, i, n);
+  const float s = scale_of(x, x0, p, units, at);
+  y0 += x0 * s * w0;
+  if (i < fours) store4(y, i, n, y0);
+  for (uint j = i + threads; j < fours; j += threads)
+    store4(y, j, n, load4(y, j, n) + load4(x, j, n) * s * load4(w, j, n));
+  const float s2 = scale_of(y, y0, p, units2, at);
+  if (i < fours) store4(z, i, n, y0 * s2 * v0);
+  for (uint j = i + threads; j < fours; j += threads) store4(z, j, n, load4(y, j, n) * s2 * load4(w2, j, n));
+}
+
+// Threadgroup (g, row) writes the fours g * threads + thread_index of a row.
+kernel void rms_norm_split(device float* y [[buffer(SG_NORM_Y)]], device const float* x [[buffer(SG_NORM_X)]],
+                           device const float* w [[buffer(SG_NORM_W)]],
+                           device const float* squares [[buffer(SG_NORM_SQUARES)]],
+                           constant NormParams& p [[buffer(SG_NORM_PARAMS)]],
+                           uint3 group [[threadgroup_position_in_grid]], uint3 threads [[threads_per_threadgroup]],
+                           uint thread_index [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+                           uint simdgroup [[simdgroup_index_in_threadgroup]],
+                           uint simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup float units[kUnits];
+  const uint n = p.n, fours = (n + 3) / 4, count = (fours + 31) / 32;
+  const uint i = group.x * threads.x + thread_index;
+  y += ulong(group.y) * n, x += ulong(group.y) * n, squares += ulong(group.y) * fours;
+  float4 x0(0.0f), w0(0.0f);
+  if (i < fours) x0 = load4(x, i, n), w0 = load4(w, i, n);
+  for (uint unit = simdgroup; unit < count; unit += simdgroups) {
+    const uint j = unit * 32 + lane;
+    sg_put_unit(units, unit, j < fours ? squares[j] : 0.0f, lane);
+  }
+  const float s = scale_of(sg_sum_units(units, count, lane), p);
+  if (i < fours) store4(y, i, n, x0 * s * w0);
 }

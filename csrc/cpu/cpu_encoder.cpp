@@ -156,6 +156,7 @@ bool CpuEncoder::has_fused(FusedOp op) const {
     case FusedOp::norm_add:
     case FusedOp::norm_add_norm:
     case FusedOp::qk_rope_append: return true;
+    case FusedOp::linear_add_norm: return false;  // the row is in the cache when the norm comes
   }
   return false;
 }

@@ -37,7 +37,8 @@ NS::SharedPtr<MTL::Library> compile(MTL::Device* device, const Capabilities& gpu
     options->setMathMode(MTL::MathModeSafe);
   else
     options->setFastMathEnabled(false);
-  if (std::strcmp(source.family, "matmul_tensor") == 0) options->setLanguageVersion(MTL::LanguageVersion4_0);
+  const auto language = static_cast<NS::UInteger>(needs_of(source.family).language);
+  options->setLanguageVersion(static_cast<MTL::LanguageVersion>((language / 10 << 16) + language % 10));
   return NS::TransferPtr(device->newLibrary(ns_string(source.text), options.get(), error));
 }
 

@@ -27,6 +27,10 @@ Launch& Launch::threadgroup_memory(int slot, int64_t bytes) {
   return *this;
 }
 
+int64_t Launch::max_threads() const {
+  return static_cast<int64_t>(pipeline_->maxTotalThreadsPerThreadgroup()) / 32 * 32;
+}
+
 void Launch::threads(int64_t n, int64_t per_group) { groups((n + per_group - 1) / per_group, 1, 1, per_group); }
 
 void Launch::groups(int64_t x, int64_t y, int64_t z, int64_t threads_x, int64_t threads_y) {

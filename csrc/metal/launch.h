@@ -38,6 +38,9 @@ class Launch {
   /// Threadgroup memory that the host sizes; bytes are rounded up to 16.
   Launch& threadgroup_memory(int slot, int64_t bytes);
 
+  /// Threads of a threadgroup that this GPU runs of the kernel, in whole simdgroups.
+  int64_t max_threads() const;
+
   /// One thread per element, whole threadgroups: the kernel checks the range.
   void threads(int64_t n, int64_t per_group = 256);
   void groups(int64_t x, int64_t y, int64_t z, int64_t threads_x, int64_t threads_y = 1);

@@ -4,6 +4,8 @@
 #include <bit>
 #include <vector>
 
+#include "metal/norm.h"
+
 namespace saragossa::metal {
 namespace {
 
@@ -16,16 +18,16 @@ constexpr int64_t kMostRows = 8;
 
 int64_t address_of(const Tensor& t) { return static_cast<const MetalBuffer&>(*t.buffer).offset() + t.offset; }
 
-using LinearLaunch = void (*)(MetalEncoder& encoder, const LinearJob& job);
-
-/// For more rows than a decoded token has.
-LinearLaunch launch_of_many(const Context& context, const LinearJob& job) {
-  if (!context.gpu.simdgroup_matrix || !context.switches.metal_matmul) return &launch_matvec;
-  return context.gpu.tensor_ops && tensor_ops_take(job) ? &launch_matmul_tensor : &launch_matmul;
+/// Whether a linear of so many rows runs in matvec.
+bool takes_matvec(const Context& context, int64_t rows) {
+  return rows <= context.tuning.matvec_rows || !context.gpu.simdgroup_matrix || !context.switches.metal_matmul;
 }
 
-/// In tiles of rows, so that no command buffer holds more than its bound.
-void run_many(MetalEncoder& encoder, const LinearJob& job, LinearLaunch launch) {
+using LinearLaunch = void (*)(MetalEncoder& encoder, const LinearJob& job);
+
+/// In tiles of rows, so that no command buffer holds more than its bound; the few of a decoded token stay whole.
+void run_in_bound(MetalEncoder& encoder, const LinearJob& job, LinearLaunch launch) {
+  if (job.rows() <= encoder.context().tuning.matvec_rows) return launch(encoder, job);
   int64_t outputs = 0;
   for (const LinearOut& out : job.outs) outputs += out.weight->out;
   const int64_t work = job.weight().in * outputs, most = encoder.rows_in_bound(work);
@@ -35,6 +37,7 @@ void run_many(MetalEncoder& encoder, const LinearJob& job, LinearLaunch launch) 
   for (int64_t first = 0; first < job.rows(); first += most) {
     const int64_t rows = std::min(most, job.rows() - first);
     part.x = job.x.slice(first, rows);
+    if (job.squares) part.squares = job.squares.slice(first, rows);
     for (size_t j = 0; j < outs.size(); ++j)
       if (job.outs[j].y) outs[j].y = job.outs[j].y.slice(first, rows);
     encoder.work(rows * work);
@@ -45,8 +48,9 @@ void run_many(MetalEncoder& encoder, const LinearJob& job, LinearLaunch launch) 
 void run(MetalEncoder& encoder, const LinearJob& job) {
   if (job.rows() == 0) return;
   const Context& context = encoder.context();
-  if (job.rows() <= context.tuning.matvec_rows) return launch_matvec(encoder, job);
-  run_many(encoder, job, launch_of_many(context, job));
+  if (takes_matvec(context, job.rows())) return run_in_bound(encoder, job, &launch_matvec);
+  // By the rows of the whole job: the last tile must add in the order of the others.
+  run_in_bound(encoder, job, job.rows() <= context.tuning.split_rows ? &run_matmul : &run_matmul_unsplit);
 }
 
 /// Weights of one format in one dispatch; the dispatches do not depend on each other.
@@ -86,7 +90,7 @@ Constants linear_constants(const LinearJob& job, uint32_t rows_of_group) {
 }
 
 int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile) {
-  LinearParams params{u32(job.rows()), u32(job.weight().in), {}, {}, shared_value(job.activation)};
+  LinearParams params{u32(job.rows()), u32(job.weight().in), {}, {}, {}, shared_value(job.activation)};
   int64_t tiles = 0;
   for (size_t j = 0; j < job.outs.size(); ++j) {
     const LinearOut& out = job.outs[j];
@@ -98,6 +102,7 @@ int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile) {
         .buffer(SG_LINEAR_Y0 + slot, out.y);
     params.out[j] = u32(out.weight->out);
     params.first_tile[j] = u32(tiles);
+    params.depth[j] = u32(job.depth[j] > 0 ? job.depth[j] : job.weight().in);
     if (job.epilogue != SG_GATED || j == 0) tiles += (out.weight->out + tile - 1) / tile;
     u32(job.rows() * out.weight->out);  // kernels index y by 32 bits
   }
@@ -110,6 +115,7 @@ void launch_matvec(MetalEncoder& encoder, const LinearJob& job) {
   Launch launch(encoder, kMatvec, linear_constants(job, u32(rows)));
   const int64_t outputs = job.epilogue == SG_GATED ? kOutputs / 2 : kOutputs;
   const int64_t tiles = bind_linear(launch, job, kSimdgroups * outputs);
+  launch.buffer(SG_LINEAR_SQUARES, job.squares);
   launch.groups(tiles, (job.rows() + rows - 1) / rows, 1, 32 * kSimdgroups);
 }
 
@@ -121,6 +127,21 @@ void MetalEncoder::do_linear(const Tensor& y, const Tensor& x, const Weight& w, 
 void MetalEncoder::do_linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) {
   const LinearOut out{y, &w, bias};
   run(*this, {x, {&out, 1}, SG_ADD});
+}
+
+void MetalEncoder::do_linear_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Weight& w,
+                                      const Tensor& bias, const Tensor& norm, float eps) {
+  const LinearOut out{y, &w, bias};
+  const int64_t rows = x.shape[0];
+  if (rows == 0 || !takes_matvec(*context_, rows) || !context_->switches.metal_statistics) {
+    run(*this, {x, {&out, 1}, SG_ADD});
+    barrier();
+    return do_rms_norm(z, y, norm, eps);
+  }
+  const Tensor squares = scratch(DType::f32, {rows, (w.out + 3) / 4});
+  run_in_bound(*this, {x, {&out, 1}, SG_ADD_SQUARES, Activation::silu, squares}, &launch_matvec);
+  barrier();
+  launch_norm_split(*this, z, y, squares, norm, eps);
 }
 
 void MetalEncoder::do_linear_group(const Tensor& x, std::span<const LinearOut> outs) { run_group(*this, x, outs); }

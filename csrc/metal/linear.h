@@ -1,6 +1,7 @@
 #pragma once
 // Linears on Metal: one dispatch over up to three weights of one format; which kernel makes it.
 
+#include <array>
 #include <span>
 
 #include "metal/launch.h"
@@ -14,6 +15,8 @@ struct LinearJob {
   std::span<const LinearOut> outs;  // of one format; gated: gate, then up
   uint32_t epilogue = SG_STORE;
   Activation activation = Activation::silu;
+  Tensor squares = {};             // of SG_ADD_SQUARES: f32 [T, (out + 3) / 4]
+  std::array<int64_t, 3> depth{};  // inputs of a split of each output (matmul kernels), a multiple of 64; 0: all
 
   const Weight& weight() const { return *outs[0].weight; }
   int64_t rows() const { return x.shape[0]; }
@@ -31,8 +34,12 @@ int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile);
 /// The function constants of common/linear.h.
 Constants linear_constants(const LinearJob& job, uint32_t rows_of_group);
 
-/// Any number of rows, in blocks of up to 8.
+/// Any number of rows, in blocks of up to 8. Alone has SG_ADD_SQUARES.
 void launch_matvec(MetalEncoder& encoder, const LinearJob& job);
+/// The two kernels for many rows, with splits of the inputs where few rows and outputs would leave most of the GPU
+/// idle.
+void run_matmul(MetalEncoder& encoder, const LinearJob& job);
+void run_matmul_unsplit(MetalEncoder& encoder, const LinearJob& job);
 /// Needs Capabilities::simdgroup_matrix.
 void launch_matmul(MetalEncoder& encoder, const LinearJob& job);
 

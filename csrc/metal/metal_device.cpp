@@ -1,7 +1,6 @@
 #include "metal/metal_device.h"
 
 #include <chrono>
-#include <cstring>
 
 #include "metal/footprint.h"
 #include "metal/metal_encoder.h"
@@ -69,7 +68,7 @@ std::vector<CompiledKernels> compile_metal_kernels() {
   const metal::Capabilities gpu = metal::capabilities_of(device.get());
   std::vector<CompiledKernels> out;
   for (const metal::KernelSource& source : metal::kernel_sources()) {
-    if (std::strcmp(source.family, "matmul_tensor") == 0 && !gpu.tensor_ops) continue;
+    if (!takes(gpu, source.family)) continue;
     NS::Error* error = nullptr;
     const auto start = std::chrono::steady_clock::now();
     const auto library = metal::compile(device.get(), gpu, source, &error);

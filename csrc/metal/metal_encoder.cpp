@@ -35,7 +35,19 @@ void MetalEncoder::clear_threadgroup_memory() {
   threadgroup_slots_ = 0;
 }
 
-void MetalEncoder::barrier() { compute()->memoryBarrier(MTL::BarrierScopeBuffers); }
+void MetalEncoder::barrier() {
+  ++barriers_;
+  compute()->memoryBarrier(MTL::BarrierScopeBuffers);
+}
+
+Tensor MetalEncoder::shared_scratch(int64_t floats) {
+  order();
+  if (!shared_ || shared_.numel() < floats)
+    shared_ = scratch(DType::f32, {floats});
+  else if (barriers_ < shared_free_)
+    barrier();
+  return shared_.slice(0, floats);
+}
 
 void MetalEncoder::dispatched(const Kernel& kernel) {
   if (context_->switches.metal_resident) return;

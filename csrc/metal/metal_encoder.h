@@ -26,6 +26,9 @@ class MetalEncoder final : public CommandEncoder {
   void clear_threadgroup_memory();
   /// After a dispatch: runs it at once, and times it, where the switch `metal_resident` is off.
   void dispatched(const Kernel& kernel);
+  /// Scratch that ops of the encoder take in turn; released when the last dispatch that uses it is encoded.
+  Tensor shared_scratch(int64_t floats);
+  void release_shared_scratch() { shared_free_ = barriers_ + 1; }
   /// Before the dispatches of an op over many rows: counts its multiply-adds, and goes on in another command buffer
   /// where this one would pass the bound. A step of few rows, a decoded token, asks for none and stays whole.
   void work(int64_t multiply_adds);
@@ -49,6 +52,8 @@ class MetalEncoder final : public CommandEncoder {
 
   void do_linear_group(const Tensor& x, std::span<const LinearOut> outs) override;
   void do_linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias) override;
+  void do_linear_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Weight& w, const Tensor& bias,
+                          const Tensor& norm, float eps) override;
   void do_linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up, const Tensor& gate_bias,
                        const Tensor& up_bias, Activation act) override;
   void do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps) override;
@@ -64,7 +69,10 @@ class MetalEncoder final : public CommandEncoder {
  private:
   std::shared_ptr<Context> context_;
   std::unique_ptr<Step> step_;
-  size_t ordered_ = 0;              // records whose barrier stands
+  size_t ordered_ = 0;  // records whose barrier stands
+  size_t barriers_ = 0;
+  Tensor shared_;
+  size_t shared_free_ = 0;          // the barrier behind which shared_ may be written again
   uint32_t threadgroup_slots_ = 0;  // with a length, one bit each
   int64_t work_ = 0;                // multiply-adds that the command buffer holds
 };

@@ -1,9 +1,10 @@
-#include "params/norm.h"
+#include "metal/norm.h"
 
 #include <algorithm>
 #include <initializer_list>
 
 #include "metal/launch.h"
+#include "params/norm.h"
 
 namespace saragossa::metal {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 constexpr Kernel kRmsNorm{"norm", "rms_norm"};
 constexpr Kernel kNormAdd{"norm", "norm_add"};
 constexpr Kernel kNormAddNorm{"norm", "norm_add_norm"};
+constexpr Kernel kRmsNormSplit{"norm", "rms_norm_split"};
 
 bool aligned16(const Tensor& t) { return (static_cast<const MetalBuffer&>(*t.buffer).offset() + t.offset) % 16 == 0; }
 
@@ -19,11 +21,21 @@ uint32_t width_of(int64_t n, std::initializer_list<const Tensor*> tensors) {
   return n % 4 == 0 && std::ranges::all_of(tensors, [](const Tensor* t) { return aligned16(*t); }) ? 4 : 1;
 }
 
-/// A threadgroup a row, a thread a load of it.
-void launch_rows(Launch& launch, const Tensor& x, uint32_t width, float eps) {
+/// Whole simdgroups that give each four floats of a row a thread, at most `most`.
+int64_t threads_of(const Launch& launch, int64_t n, int64_t most) {
+  return std::clamp<int64_t>((n + 127) / 128 * 32, 32, std::min(most, launch.max_threads()));
+}
+
+NormParams params_of(const Tensor& x, float eps) {
   const int64_t n = x.shape.last();
-  launch.params(SG_NORM_PARAMS, NormParams{u32(n), eps})
-      .groups(x.shape.rows(), 1, 1, std::clamp<int64_t>((n / width + 31) / 32 * 32, 32, 1024));
+  require(n <= SG_NORM_MOST, "metal: a norm over ", n, " values, at most ", SG_NORM_MOST, " are supported");
+  return {u32(n), eps};
+}
+
+/// A threadgroup a row.
+void launch_rows(Launch& launch, const Tensor& x, float eps) {
+  launch.params(SG_NORM_PARAMS, params_of(x, eps))
+      .groups(x.shape.rows(), 1, 1, threads_of(launch, x.shape.last(), 1024));
 }
 
 void launch_norm(MetalEncoder& encoder, const Kernel& kernel, const Tensor& y, const Tensor& x, const Tensor& w,
@@ -31,10 +43,23 @@ void launch_norm(MetalEncoder& encoder, const Kernel& kernel, const Tensor& y, c
   const uint32_t width = width_of(x.shape.last(), {&y, &x, &w});
   Launch launch(encoder, kernel, {{width}, 1});
   launch.buffer(SG_NORM_Y, y).buffer(SG_NORM_X, x).buffer(SG_NORM_W, w);
-  launch_rows(launch, x, width, eps);
+  launch_rows(launch, x, eps);
 }
 
 }  // namespace
+
+void launch_norm_split(MetalEncoder& encoder, const Tensor& y, const Tensor& x, const Tensor& squares, const Tensor& w,
+                       float eps) {
+  const int64_t n = x.shape.last();
+  Launch launch(encoder, kRmsNormSplit, {{width_of(n, {&y, &x, &w})}, 1});
+  const int64_t threads = threads_of(launch, n, encoder.context().tuning.norm_split_threads);
+  launch.buffer(SG_NORM_Y, y)
+      .buffer(SG_NORM_X, x)
+      .buffer(SG_NORM_W, w)
+      .buffer(SG_NORM_SQUARES, squares)
+      .params(SG_NORM_PARAMS, params_of(x, eps))
+      .groups((n + 4 * threads - 1) / (4 * threads), x.shape.rows(), 1, threads);
+}
 
 void MetalEncoder::do_rms_norm(const Tensor& y, const Tensor& x, const Tensor& w, float eps) {
   launch_norm(*this, kRmsNorm, y, x, w, eps);
@@ -49,7 +74,7 @@ void MetalEncoder::do_norm_add_norm(const Tensor& y, const Tensor& z, const Tens
   const uint32_t width = width_of(x.shape.last(), {&y, &z, &x, &w, &w2});
   Launch launch(*this, kNormAddNorm, {{width}, 1});
   launch.buffer(SG_NORM_Y, y).buffer(SG_NORM_Z, z).buffer(SG_NORM_X, x).buffer(SG_NORM_W, w).buffer(SG_NORM_W2, w2);
-  launch_rows(launch, x, width, eps);
+  launch_rows(launch, x, eps);
 }
 
 }  // namespace saragossa::metal

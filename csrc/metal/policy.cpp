@@ -1,5 +1,7 @@
 #include "metal/policy.h"
 
+#include <cstring>
+
 #include "metal/metal_cpp.h"
 
 namespace saragossa::metal {
@@ -10,6 +12,12 @@ int family_of(MTL::Device* device) {
   for (int n = 7; n <= 10; ++n)
     if (device->supportsFamily(static_cast<MTL::GPUFamily>(static_cast<int>(MTL::GPUFamilyApple1) + n - 1))) family = n;
   return family;
+}
+
+/// By Apple's tables: macOS 12 brought 2.4, 13 brought 3.0, 14 brought 3.1, 15 brought 3.2, 26 brought 4.0.
+int language_of(int os_major) {
+  if (os_major >= 26) return 40;
+  return os_major >= 15 ? 32 : os_major == 14 ? 31 : os_major == 13 ? 30 : os_major == 12 ? 24 : 23;
 }
 
 }  // namespace
@@ -26,12 +34,28 @@ Capabilities capabilities_of(MTL::Device* device) {
   // macOS 26 calls itself 16 before programs that were linked for an older system, such as most Pythons.
   if (out.os_major >= 16 && out.os_major < 26) out.os_major += 10;
   out.os_build = process->operatingSystemVersionString()->utf8String();
+  out.language = language_of(out.os_major);
   out.simdgroup_matrix = out.family >= 7;
   out.residency_sets = out.os_major >= 15;
   out.tensor_ops = out.family >= 10 && (out.os_major > 26 || (out.os_major == 26 && out.os_minor >= 2));
   out.working_set = static_cast<int64_t>(device->recommendedMaxWorkingSetSize());
   out.max_buffer = static_cast<int64_t>(device->maxBufferLength());
   return out;
+}
+
+Needs needs_of(const char* family) {
+  const auto is = [family](const char* name) { return std::strcmp(family, name) == 0; };
+  // 4.0: tensors, matmul2d and the C++17 of their headers. Its neural accelerators are a matter of the GPU.
+  if (is("matmul_tensor")) return {40, false, true};
+  // 2.3, which came with the first Apple silicon Macs: simdgroup matrices; and, on Apple's GPUs, reductions, ballots
+  // and shuffles of a simdgroup, which all other families use. None uses bfloat (3.1): it is made of integers.
+  return {23, is("matmul") || is("attention_prefill"), false};
+}
+
+bool takes(const Capabilities& gpu, const char* family) {
+  const Needs needs = needs_of(family);
+  return gpu.language >= needs.language && (gpu.simdgroup_matrix || !needs.simdgroup_matrix) &&
+         (gpu.tensor_ops || !needs.tensor_ops);
 }
 
 Tuning tuning_for(const Capabilities&) { return {}; }

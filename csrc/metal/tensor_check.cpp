@@ -10,8 +10,11 @@ namespace saragossa::metal {
 namespace {
 
 // Rows at which compilers are known to have gone wrong, and the edges of the tiles; the last has tiles in both
-// directions.
-constexpr int64_t kRows[] = {1, 8, 9, 16, 33, 64, 150};
+// directions. Depth: inputs of a split, 0 for all.
+struct Size {
+  int64_t rows, depth;
+};
+constexpr Size kSizes[] = {{1, 0}, {8, 0}, {9, 128}, {16, 0}, {32, 128}, {33, 0}, {64, 0}, {150, 0}};
 constexpr int64_t kIn = 320, kOut = 200;
 constexpr int kGroup = 64;
 // Of the root mean square of a row: rounding to half gives about 3e-4, a wrong element 1.
@@ -67,15 +70,19 @@ std::string compare(Device& device) {
   std::vector<Pair> pairs;
   const auto encoder = device.begin();
   auto& metal = static_cast<MetalEncoder&>(*encoder);
-  for (const int64_t rows : kRows) {
-    const Shape shape{rows, kOut};
+  for (const auto [rows, depth] : kSizes) {
+    const int64_t splits = depth > 0 ? (kIn + depth - 1) / depth : 1;
+    const Shape shape{splits * rows, kOut};
     // Rows of very different size: the scale of a row is part of what is checked.
     pairs.push_back({random(device, numbers, {rows, kIn}, std::ldexp(1.0f, static_cast<int>(rows) - 20)),
                      device.tensor(DType::f32, shape), device.tensor(DType::f32, shape)});
     const Pair& pair = pairs.back();
     const LinearOut got{pair.got, &weight, {}}, want{pair.want, &weight, {}};
-    launch_matmul_tensor(metal, {pair.x, {&got, 1}});
-    launch_matmul(metal, {pair.x, {&want, 1}});
+    LinearJob job{pair.x, {&got, 1}};
+    job.depth[0] = depth;
+    launch_matmul_tensor(metal, job);
+    job.outs = {&want, 1};
+    launch_matmul(metal, job);
   }
   encoder->submit().wait();
   for (const Pair& pair : pairs) {

@@ -95,10 +95,7 @@ void DecoderLayer::add_branch(CommandEncoder& enc, const Tensor& x, const Tensor
                               const Tensor& bias, const Tensor& post_norm, const Tensor& next_norm,
                               const LayerScratch& s) const {
   const Tensor normed = view(s.normed, x.shape[0], hidden_);
-  if (!post_norm) {
-    enc.linear_add(x, input, w, bias);
-    return enc.rms_norm(normed, x, next_norm, eps_);
-  }
+  if (!post_norm) return enc.linear_add_norm(x, normed, input, w, bias, next_norm, eps_);
   const Tensor branch = view(s.branch, x.shape[0], hidden_);
   enc.linear(branch, input, w, bias);
   enc.norm_add_norm(x, normed, branch, post_norm, next_norm, eps_);

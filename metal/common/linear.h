@@ -11,7 +11,7 @@ constant uint SG_DTYPE [[function_constant(2)]];        // of scales and biases,
 constant uint SG_ROWS [[function_constant(3)]];         // rows of x that a threadgroup takes
 constant uint SG_OUTS [[function_constant(4)]];         // weights: 1 to 3
 constant uint SG_BIASED [[function_constant(5)]];       // bit j: output j has a bias
-constant uint SG_EPILOGUE [[function_constant(6)]];     // SG_STORE, SG_ADD, SG_GATED
+constant uint SG_EPILOGUE [[function_constant(6)]];     // SG_STORE, SG_ADD, ...: params/linear.h
 constant uint SG_RAGGED [[function_constant(7)]];       // dense, loads are guarded element by element
 
 // Which buffers are bound.
@@ -24,6 +24,7 @@ constant bool sg_biased0 = (SG_BIASED & 1) != 0;
 constant bool sg_biased1 = (SG_BIASED & 2) != 0;
 constant bool sg_biased2 = (SG_BIASED & 4) != 0;
 constant bool sg_second_y = SG_OUTS > 1 && SG_EPILOGUE != SG_GATED;
+constant bool sg_squared = SG_EPILOGUE == SG_ADD_SQUARES;
 
 /// One output: its weight [out, in], bias [out] and y [T, out].
 struct LinearSide {
@@ -34,6 +35,7 @@ struct LinearSide {
   device float* y;
   uint out;
   uint biased;
+  uint depth;  // inputs of a threadgroup
 };
 
 // The buffers as parameters of a kernel, and its outputs out of them.
@@ -68,9 +70,9 @@ struct LinearSide {
     side = SG_LINEAR_SIDE1;                                     \
     tile -= p.first_tile[1];                                    \
   }
-#define SG_LINEAR_SIDE0 LinearSide{codes0, scales0, biases0, bias0, y0, p.out[0], SG_BIASED & 1}
-#define SG_LINEAR_SIDE1 LinearSide{codes1, scales1, biases1, bias1, y1, p.out[1], SG_BIASED & 2}
-#define SG_LINEAR_SIDE2 LinearSide{codes2, scales2, biases2, bias2, y2, p.out[2], SG_BIASED & 4}
+#define SG_LINEAR_SIDE0 LinearSide{codes0, scales0, biases0, bias0, y0, p.out[0], SG_BIASED & 1, p.depth[0]}
+#define SG_LINEAR_SIDE1 LinearSide{codes1, scales1, biases1, bias1, y1, p.out[1], SG_BIASED & 2, p.depth[1]}
+#define SG_LINEAR_SIDE2 LinearSide{codes2, scales2, biases2, bias2, y2, p.out[2], SG_BIASED & 4, p.depth[2]}
 // clang-format on
 
 /// A row of a weight.
@@ -118,14 +120,16 @@ inline void sg_load_x(device const float* x, uint k, uint in, thread float* v) {
   }
 }
 
-/// Bias and epilogue of one element; other: the sum of the up weight of a gated pair.
-inline void sg_linear_write(LinearSide side, LinearSide up, uint t, uint o, float sum, float other, uint activation) {
+/// Bias and epilogue of one element; other: the sum of the up weight of a gated pair. Returns what it has written.
+inline float sg_linear_write(LinearSide side, LinearSide up, uint t, uint o, float sum, float other, uint activation) {
   device float* y = side.y + t * side.out + o;
   if (side.biased) sum += side.bias[o];
   if (SG_EPILOGUE == SG_GATED) {
     if (up.biased) other += up.bias[o];
-    *y = sg_activate(sum, activation) * other;
-  } else {
-    *y = SG_EPILOGUE == SG_ADD ? *y + sum : sum;
+    sum = sg_activate(sum, activation) * other;
+  } else if (SG_EPILOGUE == SG_ADD || sg_squared) {
+    sum = *y + sum;
   }
+  *y = sum;
+  return sum;
 }

@@ -21,20 +21,25 @@
 #define SG_LINEAR_X 15
 #define SG_LINEAR_PARAMS 16
 #define SG_LINEAR_SLOTS 5  // of one output
+// 17 is matmul_tensor's (params/linear_tensor.h).
+#define SG_LINEAR_SQUARES 18  // of SG_ADD_SQUARES: f32 [T, (out + 3) / 4]
 
-// What becomes of the sums: stored, added to y, or act(output 0) * output 1 stored.
+// What becomes of the sums: stored, added to y, act(output 0) * output 1 stored; or added to y, and the squares of each
+// four neighbours of the new y summed (matvec alone).
 #define SG_STORE 0
 #define SG_ADD 1
 #define SG_GATED 2
+#define SG_ADD_SQUARES 3
 
 struct LinearParams {
   sg_u32 rows;           // T
   sg_u32 in;             // inputs of a row
   sg_u32 out[3];         // rows of each weight
   sg_u32 first_tile[3];  // threadgroup along x at which each output begins
-  sg_u32 activation;     // of SG_GATED
+  sg_u32 depth[3];    // inputs that a threadgroup of the matmul kernels takes, a multiple of 64: `in` where not split
+  sg_u32 activation;  // of SG_GATED
 };
 
 #ifndef __METAL_VERSION__
-static_assert(sizeof(LinearParams) == 36);
+static_assert(sizeof(LinearParams) == 48);
 #endif

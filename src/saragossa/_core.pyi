@@ -27,6 +27,8 @@ class Device:
         metal_resident: bool = True,
         metal_matmul: bool = True,
         metal_tensor_ops: bool = True,
+        metal_statistics: bool = True,
+        metal_split_matmul: bool = True,
         metal_simdgroup_attention: bool = True,
         metal_command_macs: int = 0,
         kernel_cache: str = "",

@@ -182,6 +182,22 @@ FLAGS: tuple[Flag, ...] = (
         "the units round inputs to half precision; without them sums are float32 throughout",
     ),
     Flag(
+        "SARAGOSSA_METAL_STATISTICS",
+        "metal_statistics",
+        True,
+        parse_bool,
+        "off: a norm behind a Metal linear of few rows sums its row itself, in one threadgroup",
+        "to tell whether a difference comes from the sums that the linear leaves behind",
+    ),
+    Flag(
+        "SARAGOSSA_METAL_SPLIT_MATMUL",
+        "metal_split_matmul",
+        True,
+        parse_bool,
+        "off: Metal linears of 9 to 32 rows add all products in one threadgroup, however few their outputs",
+        "splits add in another order; to tell whether a difference comes from them",
+    ),
+    Flag(
         "SARAGOSSA_METAL_SIMDGROUP_ATTENTION",
         "metal_simdgroup_attention",
         True,

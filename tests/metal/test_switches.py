@@ -68,6 +68,7 @@ def test_metal_resident(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_metal_matmul(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    switch(monkeypatch, "METAL_STATISTICS", False)  # whose kernels go with matvec
     prefill, step = kernels(emulator)
     assert "matmul" in prefill
     assert "matmul" not in step

@@ -23,6 +23,8 @@ CORE_FIELDS = {
     "metal_resident",
     "metal_matmul",
     "metal_tensor_ops",
+    "metal_statistics",
+    "metal_split_matmul",
     "metal_simdgroup_attention",
     "metal_command_macs",
 }
@@ -41,6 +43,8 @@ def test_defaults() -> None:
         "metal_resident": True,
         "metal_matmul": True,
         "metal_tensor_ops": True,
+        "metal_statistics": True,
+        "metal_split_matmul": True,
         "metal_simdgroup_attention": True,
         "metal_command_macs": 0,
     }

@@ -80,6 +80,8 @@ void register_encoder(py::module_& m) {
       .def("advance", &E::advance, py::arg("batch"), py::arg("ids"))
       .def("linear_group", [](E& e, const Tensor& x, const std::vector<LinearOut>& outs) { e.linear_group(x, outs); })
       .def("linear_add", &E::linear_add, py::arg("y"), py::arg("x"), py::arg("w"), py::arg("bias") = none)
+      .def("linear_add_norm", &E::linear_add_norm, py::arg("y"), py::arg("z"), py::arg("x"), py::arg("w"),
+           py::arg("bias"), py::arg("norm"), py::arg("eps"))
       .def(
           "linear_gated",
           [](E& e, const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up, const std::string& act,

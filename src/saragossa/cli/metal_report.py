@@ -26,6 +26,8 @@ PATHS = {
     "fused off": "fused",
     "metal_resident off": "metal_resident",
     "metal_matmul off": "metal_matmul",
+    "metal_statistics off": "metal_statistics",
+    "metal_split_matmul off": "metal_split_matmul",
     "metal_simdgroup_attention off": "metal_simdgroup_attention",
 }
 
@@ -104,6 +106,8 @@ def checked() -> Section:
                     fused=off != "fused",
                     metal_resident=off != "metal_resident",
                     metal_matmul=off != "metal_matmul",
+                    metal_statistics=off != "metal_statistics",
+                    metal_split_matmul=off != "metal_split_matmul",
                     metal_simdgroup_attention=off != "metal_simdgroup_attention",
                 )
                 got = selfcheck.logits_on(device, folder)

@@ -54,6 +54,8 @@ def open_device(
         metal_resident=bool(values["metal_resident"]),
         metal_matmul=bool(values["metal_matmul"]),
         metal_tensor_ops=bool(values["metal_tensor_ops"]),
+        metal_statistics=bool(values["metal_statistics"]),
+        metal_split_matmul=bool(values["metal_split_matmul"]),
         metal_simdgroup_attention=bool(values["metal_simdgroup_attention"]),
         metal_command_macs=int(values["metal_command_macs"]),
         kernel_cache=_kernel_cache(name),

@@ -3,6 +3,8 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
 KERNELS = Path(__file__).parent / "kernels"
 
 
@@ -24,6 +26,16 @@ def test_correct_files_pass(emulator_build: Path) -> None:
     assert files
     result = check_msl(emulator_build, *files)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("body", ["if constexpr (true) y[0] = 1;", "static_assert(true); y[0] = 1;"])
+def test_cpp17_is_refused(emulator_build: Path, tmp_path: Path, body: str) -> None:
+    """Every Metal before 4.0 is C++14."""
+    file = tmp_path / "a.metal"
+    file.write_text(f"#include <metal_stdlib>\nkernel void k(device float* y [[buffer(0)]]) {{ {body} }}\n")
+    result = check_msl(emulator_build, file)
+    assert result.returncode == 1
+    assert "before C++17" in result.stderr
 
 
 def test_macros_and_folders(emulator_build: Path, tmp_path: Path) -> None:

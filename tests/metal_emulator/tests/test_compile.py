@@ -54,6 +54,12 @@ def test_what_is_refused(runner: Runner, source: str, message: str) -> None:
     assert message in error_of(runner, source)
 
 
+def test_words_of_a_newer_language_are_refused(runner: Runner) -> None:
+    source = KERNEL.replace("BODY", "bfloat2 v = bfloat2(1.0f); y[i] = v.x;")
+    runner.compile(source, version=310)
+    assert "'bfloat2' needs Metal 3.1, this library is of 2.3" in error_of(runner, source, version=230)
+
+
 def test_lines_of_errors_are_those_of_the_source(runner: Runner) -> None:
     source = "// one\n#define X \\\n  1\n/* a\n b */\n" + KERNEL.replace("BODY", "\n\ny[i] = nothing;")
     assert "test.metal:10:8: error: use of undeclared identifier 'nothing'" in error_of(runner, source)

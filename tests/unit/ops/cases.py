@@ -91,6 +91,45 @@ def norm_add_norm_case(rows: int, n: int, eps: float = 1e-6) -> Case:
     return Case("norm_add_norm", f"{rows}x{n}", make, expected, encode)
 
 
+def linear_case(rows: int, out: int, n: int) -> Case:
+    def encode(ops: Ops, enc: Any, a: Arrays) -> dict[str, Any]:
+        y = ops.empty(rows, out)
+        enc.linear(y, ops.f32(a["x"]), ops.dense(a["w"]), ops.f32(a["bias"]))
+        return {"y": y}
+
+    return Case(
+        "linear",
+        f"{rows}x{out}x{n}",
+        lambda rng: {"x": normal(rng, rows, n), "w": normal(rng, out, n), "bias": normal(rng, out)},
+        lambda a: {"y": a["x"].astype(np.float64) @ a["w"].astype(np.float64).T + a["bias"]},
+        encode,
+        tolerance=1e-5,  # of many products, one after another
+    )
+
+
+def linear_add_norm_case(rows: int, out: int, n: int, eps: float = 1e-6) -> Case:
+    def make(rng: Generator) -> Arrays:
+        return {
+            "x": normal(rng, rows, n),
+            "y": normal(rng, rows, out, scale=5.0),
+            "w": normal(rng, out, n),
+            "bias": normal(rng, out),
+            "norm": normal(rng, out),
+        }
+
+    def expected(a: Arrays) -> Arrays:
+        y = a["y"] + a["x"].astype(np.float64) @ a["w"].astype(np.float64).T + a["bias"]
+        return {"y": y, "z": reference.rms_norm(y, a["norm"], eps)}
+
+    def encode(ops: Ops, enc: Any, a: Arrays) -> dict[str, Any]:
+        y, z = ops.f32(a["y"]), ops.empty(rows, out)
+        x, w, bias, norm = ops.f32(a["x"]), ops.dense(a["w"]), ops.f32(a["bias"]), ops.f32(a["norm"])
+        enc.linear_add_norm(y, z, x, w, bias, norm, eps)
+        return {"y": y, "z": z}
+
+    return Case("linear_add_norm", f"{rows}x{out}x{n}", make, expected, encode)
+
+
 def add_case(rows: int, n: int) -> Case:
     def encode(ops: Ops, enc: Any, a: Arrays) -> dict[str, Any]:
         y = ops.empty(rows, n)
@@ -368,6 +407,10 @@ CASES = [
         for r, n in ((1, 1), (3, 7), (5, 64), (2, 1027), (70, 576))
     ),
     *(norm_add_norm_case(r, n) for r, n in ((1, 1), (3, 7), (2, 1027), (9, 640), (2, 4608))),
+    *(linear_add_norm_case(*s) for s in ((1, 1, 3), (3, 7, 20), (8, 576, 64), (2, 1027, 40), (20, 96, 64))),
+    # Few rows and outputs, many inputs: what a GPU splits.
+    *(linear_case(*s) for s in ((9, 70, 1040), (17, 130, 517), (32, 1, 2048), (33, 70, 1040))),
+    linear_add_norm_case(20, 96, 1024),
     norm_case("rms_norm", 1, 4608),
     norm_case("rms_norm", 2, 100, scale=1e-4),
     norm_case("rms_norm", 2, 100, scale=1e4),

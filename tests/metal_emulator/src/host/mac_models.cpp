@@ -18,7 +18,7 @@ constexpr MacModel kModels[] = {
     {"Apple M3 Pro", 9, "applegpu_g15s"},    {"Apple M3 Max", 9, "applegpu_g15s"},
     {"Apple M3 Ultra", 9, "applegpu_g15d"},  {"Apple M5", 10, "applegpu_g17g"},
     {"Apple M5 Pro", 10, "applegpu_g17s"},   {"Apple M5 Max", 10, "applegpu_g17s"},
-    {"Apple M5 Ultra", 10, "applegpu_g17d"},
+    {"Apple M5 Ultra", 10, "applegpu_g17d"}, {"Apple Paravirtual device", 5, "paravirtual"},
 };
 
 }  // namespace
@@ -33,7 +33,7 @@ const MacModel& mac_model() {
   const bool by_name = !s.device.empty();
   std::fprintf(stderr,
                "metal emulator: %s %s is no Mac of src/host/mac_models.cpp; take \"Apple M1\" to \"Apple M5 Ultra\", "
-               "or families 7 to 10\n",
+               "or families 5 and 7 to 10\n",
                by_name ? "SARAGOSSA_METAL_EMULATOR_DEVICE" : "SARAGOSSA_METAL_EMULATOR_GPU_FAMILY",
                by_name ? s.device.c_str() : std::to_string(s.gpu_family).c_str());
   std::abort();

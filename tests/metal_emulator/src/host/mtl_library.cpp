@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "classes.h"
+#include "kernel/counters.h"
 #include "kernel/report.h"
 #include "kernel/settings.h"
+#include "mac_models.h"
 #include "mtl_device.h"
 
 namespace emulator::host {
@@ -14,7 +16,10 @@ constexpr const char* kErrorDomain = "MTLLibraryErrorDomain";
 enum LibraryError : Integer { kCompileFailure = 3, kCompileWarning = 4, kFunctionNotFound = 5 };
 
 /// The newest MSL that the emulated system compiles, as __METAL_VERSION__.
-int newest_language() { return settings().os_major >= 26 ? 400 : settings().os_major >= 15 ? 320 : 310; }
+int newest_language() {
+  const int os = settings().os_major;
+  return os >= 26 ? 400 : os >= 15 ? 320 : os == 14 ? 310 : os == 13 ? 300 : os == 12 ? 240 : 230;
+}
 
 std::string language_text(int version) {
   return std::to_string(version / 100) + "." + std::to_string(version / 10 % 10);
@@ -152,6 +157,15 @@ MTLLibrary* new_library(NSString* source, MTLCompileOptions* options, NSError** 
               "language version " + language_text(request.language_version) + " is not supported on macOS " +
                   std::to_string(settings().os_major) + "." + std::to_string(settings().os_minor) + ", which has " +
                   language_text(newest_language()));
+    return nullptr;
+  }
+  const auto language = static_cast<uint64_t>(request.language_version);
+  if (language > calls().newest_language) calls().newest_language = language;
+  // By text: what a library does not use, it may not include here either.
+  if (mac_model().gpu_family < 7 && source->text.find("<metal_simdgroup_matrix>") != std::string::npos) {
+    set_error(error, kErrorDomain, kCompileFailure,
+              std::string("simdgroup matrices need family 7, ") + mac_model().name + " is of family " +
+                  std::to_string(mac_model().gpu_family));
     return nullptr;
   }
   CompileResult result = compile(request);

@@ -159,7 +159,7 @@ CompileResult compile(const CompileRequest& request) {
   state->request = request;
   std::string preprocessed;
   if (!preprocess(request, preprocessed, result.log)) return result;
-  rewriter::Rewritten rewritten = rewriter::rewrite(preprocessed);
+  rewriter::Rewritten rewritten = rewriter::rewrite(preprocessed, request.language_version);
   bool refused = false;
   result.log += lint_log(request, rewritten.lints, refused);
   if (refused) return result;

@@ -40,9 +40,10 @@ struct Calls {
   std::atomic<uint64_t> command_buffers{0};  // committed
   std::atomic<uint64_t> encoders{0};
   std::atomic<uint64_t> barriers{0};
-  std::atomic<uint64_t> host_waits{0};    // waitUntilCompleted, waits for shared events
-  std::atomic<uint64_t> readbacks{0};     // blits to the host and the like
-  std::atomic<uint64_t> inline_bytes{0};  // setBytes
+  std::atomic<uint64_t> host_waits{0};       // waitUntilCompleted, waits for shared events
+  std::atomic<uint64_t> readbacks{0};        // blits to the host and the like
+  std::atomic<uint64_t> inline_bytes{0};     // setBytes
+  std::atomic<uint64_t> newest_language{0};  // of the libraries that were compiled, as __METAL_VERSION__
   std::atomic<uint64_t> encode_ns{0};  // of the encoding thread's CPU, from a command buffer's creation to its commit
   std::atomic<uint64_t> method_ns{0};  // of these, inside the emulator's own methods
 

@@ -32,7 +32,7 @@ struct Settings {
   // --- the device that is played
   int max_threads_per_threadgroup = 1024;
   int threadgroup_memory = 32768;
-  int gpu_family = 9;  // Apple family number: M1 7, M2 8, M3 and M4 9, M5 10
+  int gpu_family = 9;  // Apple family number: virtual machine 5, M1 7, M2 8, M3 and M4 9, M5 10
   int os_major = 26;   // OS_VERSION=26.2
   int os_minor = 2;
   std::string device;       // "Apple M3 Max": its family and architecture instead of gpu_family's

@@ -119,8 +119,8 @@ bool check_address_spaces(const std::string& program, std::string& log) {
   std::ofstream(in) << program;
   const ProcessResult result =
       run_process({compiler(), "-x", "clcpp", "-cl-std=clc++2021", "-fsyntax-only", "--target=x86_64-pc-linux-gnu",
-                   "-I" + header_folder(), "-Xclang", "-cl-single-precision-constant", "-Xclang",
-                   "-cl-ext=+cl_khr_fp16", "-Wno-everything", in.string()});
+                   "-isystem", header_folder(), "-Xclang", "-cl-single-precision-constant", "-Xclang",
+                   "-cl-ext=+cl_khr_fp16", "-Wno-everything", "-Werror=pre-c++17-compat", in.string()});
   log += without_folder(result.output, folder.path);
   return result.exit_code == 0;
 }

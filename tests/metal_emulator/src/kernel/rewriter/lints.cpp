@@ -97,6 +97,14 @@ void check_static(Program& program, int i) {
 
 }  // namespace
 
+void check_language(Program& program, int language) {
+  const Source& s = program.source;
+  for (int i = 0; i < s.size() && language < 310; i++)
+    if (s.is_identifier(i) && s.tokens[i].text.rfind("bfloat", 0) == 0)
+      program.lint(i, "'" + s.tokens[i].text + "' needs Metal 3.1, this library is of " +
+                          std::to_string(language / 100) + "." + std::to_string(language / 10 % 10));
+}
+
 void check_words(Program& program) {
   const Source& s = program.source;
   for (int i = 0; i < s.size(); i++) {

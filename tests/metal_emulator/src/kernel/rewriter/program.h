@@ -56,8 +56,9 @@ void find_instantiations(Program& program);   // kernels.cpp
 void find_kernels(Program& program);          // kernels.cpp
 void remove_attributes(Program& program);     // kernels.cpp
 void check_address_spaces(Program& program);  // lints.cpp
-void rewrite_variables(Program& program);     // variables.cpp
-void rewrite_constants(Program& program);     // variables.cpp
+void check_language(Program& program, int language);
+void rewrite_variables(Program& program);  // variables.cpp
+void rewrite_constants(Program& program);  // variables.cpp
 
 /// All names that each kernel reaches, through the functions and constants it names; by kernel name. To be called
 /// while the source still has its own names.

@@ -54,8 +54,9 @@ void rewrite_descriptors(Source& s) {
 
 }  // namespace
 
-Rewritten rewrite(const std::string& preprocessed) {
+Rewritten rewrite(const std::string& preprocessed, int language) {
   Program program = run_passes(preprocessed, false);
+  check_language(program, language);
   const Reached reached = names_of_kernels(program);
   rewrite_constants(program);
   rewrite_variables(program);

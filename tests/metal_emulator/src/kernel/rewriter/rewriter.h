@@ -18,8 +18,9 @@ struct Rewritten {
   std::vector<Lint> lints;
 };
 
-/// `preprocessed`: output of clang -E, line markers kept. The result is C++ for the emulator's library.h.
-Rewritten rewrite(const std::string& preprocessed);
+/// `preprocessed`: output of clang -E, line markers kept. `language`: as __METAL_VERSION__; words of newer ones are
+/// refused. The result is C++ for the emulator's library.h.
+Rewritten rewrite(const std::string& preprocessed, int language);
 
 /// The same program as C++ for OpenCL, for the check of address spaces (tools/check_msl.cpp).
 Rewritten rewrite_strict(const std::string& preprocessed);

@@ -1,0 +1,68 @@
+"""What a system compiles, and in which language: csrc/metal/policy.cpp."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from metal.emulator import Emulator
+from saragossa import _core
+from unit.ops.harness import Ops
+from unit.ops.test_linear import inputs, linear, make
+
+FAMILIES = {path.stem for path in (Path(__file__).parents[2] / "metal").glob("*.metal")}
+MATRICES = {"matmul", "attention_prefill"}
+TENSORS = {"matmul_tensor"}
+
+
+@pytest.fixture
+def machine(emulator: Emulator) -> Iterator[Emulator]:
+    emulator.set("check", False)
+    yield emulator
+    emulator.set("gpu_family", 9)
+    emulator.set("os_version", "26.2")
+    assert emulator.reports() == []
+
+
+@pytest.mark.parametrize(
+    ("family", "system", "without"),
+    [
+        (7, "11.0", TENSORS),
+        (8, "12.0", TENSORS),
+        (9, "13.0", TENSORS),
+        (9, "14.0", TENSORS),
+        (10, "15.0", TENSORS),
+        (9, "26.2", TENSORS),
+        (10, "26.1", TENSORS),
+        (10, "26.2", set()),
+        (5, "14.0", TENSORS | MATRICES),
+        (5, "26.2", TENSORS | MATRICES),
+    ],
+)
+def test_what_is_compiled(machine: Emulator, family: int, system: str, without: set[str]) -> None:
+    """All but what the machine has not. The emulator refuses a language that its system lacks."""
+    machine.set("gpu_family", family)
+    machine.set("os_version", system)
+    compiled = _core.compile_metal_kernels()
+    assert {name for name, _, functions, error in compiled if functions and not error} == FAMILIES - without
+    assert len(compiled) == len(FAMILIES - without)
+
+
+@pytest.mark.parametrize(("family", "language"), [(9, 230), (10, 400)])
+def test_libraries_are_pinned_to_the_lowest_language(machine: Emulator, family: int, language: int) -> None:
+    machine.set("gpu_family", family)
+    machine.counters(reset=True)
+    _core.compile_metal_kernels()
+    assert machine.counters()["newest_language"] == language
+
+
+def test_a_gpu_without_matrices_takes_the_kernels_for_few_rows(machine: Emulator) -> None:
+    """A virtual machine's GPU is of family 5."""
+    machine.set("gpu_family", 5)
+    case, x = make(37, 192, 4, 64, "bf16"), inputs(20, 192)
+    off = Ops(device="metal", metal_matmul=False)
+    assert linear(Ops(device="metal"), case, x).tobytes() == linear(off, case, x).tobytes()
+    machine.set("gpu_family", 9)
+    assert linear(Ops(device="metal"), case, x).tobytes() != linear(off, case, x).tobytes()
