@@ -41,11 +41,15 @@ Figures = dict[str, float]
 @contextmanager
 def decoding(shape: Shape, kinds: tuple[str, ...], *, ahead: bool) -> Iterator[_core.Session]:
     """A session on a checkpoint of zeros with these layers, CONTEXT tokens in its cache."""
-    os.environ["SARAGOSSA_RUN_AHEAD"] = "on" if ahead else "off"
+    before = os.environ.get("SARAGOSSA_RUN_AHEAD", "")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model"
         write_zeros(path, shape.with_layers(kinds))
-        loaded = load(path, device="metal", context=1024)
+        os.environ["SARAGOSSA_RUN_AHEAD"] = "on" if ahead else "off"
+        try:
+            loaded = load(path, device="metal", context=1024)
+        finally:
+            os.environ["SARAGOSSA_RUN_AHEAD"] = before  # empty counts as unset
         session = _core.Session(loaded.model, 1, loaded.context)
         session.configure(0)
         session.prefill(0, list(range(2, 2 + CONTEXT)), True)

@@ -117,7 +117,7 @@ void CommandEncoder::softcap(const Tensor& x, float cap) {
 
 void CommandEncoder::sample(const SampleArgs& a) {
   check::sample(a);
-  record("sample", TensorList(a.logits, a.params, a.counts, a.bias_ids, a.bias, a.mask),
+  record("sample", TensorList(a.logits, a.rows, a.params, a.counts, a.bias_ids, a.bias, a.mask),
          TensorList(a.params, a.counts, a.ids, a.logprobs, a.logprob_ids));
   do_sample(a);
 }

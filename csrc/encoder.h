@@ -49,6 +49,8 @@ struct Batch {
   Tensor sequence;       // i32 [T], row of block_table
   Tensor block_table;    // i32 [S, max_blocks]: block of position p is block_table[s, p / block_tokens]
   int64_t max_keys = 0;  // upper bound of positions + 1, for choosing a kernel
+  // The same for the host, for choosing kernels: rows of each sequence, in order; empty: not told.
+  std::vector<int64_t> runs;
   int64_t tokens() const { return ids.shape[0]; }
 };
 
@@ -65,14 +67,16 @@ struct QkNorm {
   float eps = 0.0f;
 };
 
-/// Sampling of R rows; all tensors on the device.
+/// Sampling of R rows; all tensors on the device. What belongs to a request (params, counts, bias, mask) has S rows:
+/// logits row r draws with row rows[r] of them, no two with the same one.
 struct SampleArgs {
   Tensor logits;       // f32 [R, V]; read only
-  Tensor params;       // u8 [R, sizeof(SampleParams)]; step is advanced
-  Tensor counts;       // u32 [R, V] or none (no penalties): see SG_COUNT_PROMPT; the drawn id is counted
-  Tensor bias_ids;     // i32 [R, B] or none
-  Tensor bias;         // f32 [R, B]
-  Tensor mask;         // u32 [R, (V + 31) / 32] or none: bit set = allowed
+  Tensor rows;         // i32 [R] or none: r, and S is R
+  Tensor params;       // u8 [S, sizeof(SampleParams)]; step is advanced
+  Tensor counts;       // u32 [S, V] or none (no penalties): see SG_COUNT_PROMPT; the drawn id is counted
+  Tensor bias_ids;     // i32 [S, B] or none; a row has the first n_bias of its params
+  Tensor bias;         // f32 [S, B]
+  Tensor mask;         // u32 [S, (V + 31) / 32] or none: bit set = allowed
   Tensor ids;          // out i32 [R]; SG_SAMPLE_NAN where a logit is NaN
   Tensor logprobs;     // out f32 [R, 1 + N] or none: the drawn id's, then the N best; natural log, of the raw logits
   Tensor logprob_ids;  // out i32 [R, 1 + N]
@@ -152,7 +156,7 @@ class CommandEncoder {
 
   Device& device() { return device_; }
 
-  /// Scratch that lives until the submission is done. Not zeroed.
+  /// Scratch that lives until the submission was waited for, or is gone. Not zeroed.
   Tensor scratch(DType dtype, Shape shape);
 
   // --- simple ops -------------------------------------------------------------------------------

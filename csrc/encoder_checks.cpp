@@ -20,6 +20,12 @@ void expect_batch(const char* op, const Batch& b, int64_t rows) {
   expect(op, "batch.sequence", b.sequence, DType::i32, {rows});
   require(b.block_table && b.block_table.dtype == DType::i32 && b.block_table.shape.rank() == 2, op,
           ": batch.block_table must be i32 [sequences, blocks]");
+  int64_t told = b.runs.empty() ? rows : 0;
+  for (const int64_t run : b.runs) {
+    require(run > 0, op, ": batch.runs has a run of ", run, " rows");
+    told += run;
+  }
+  require(told == rows, op, ": batch.runs has ", told, " rows, the batch ", rows);
 }
 
 void expect_kv(const char* op, const KvLayer& kv, int64_t kv_heads, int64_t head_dim) {
@@ -97,12 +103,15 @@ void softcap(const Tensor& x, float cap) {
 void sample(const SampleArgs& a) {
   expect_f32("sample", "logits", a.logits, 2);
   const int64_t rows = a.logits.shape[0], vocab = a.logits.shape[1];
-  expect("sample", "params", a.params, DType::u8, {rows, static_cast<int64_t>(sizeof(SampleParams))});
+  if (a.rows) expect("sample", "rows", a.rows, DType::i32, {rows});
+  require(a.params && a.params.shape.rank() == 2, "sample: params must be u8 [rows, sizeof(SampleParams)]");
+  const int64_t requests = a.rows ? a.params.shape[0] : rows;
+  expect("sample", "params", a.params, DType::u8, {requests, static_cast<int64_t>(sizeof(SampleParams))});
   expect("sample", "ids", a.ids, DType::i32, {rows});
-  if (a.counts) expect("sample", "counts", a.counts, DType::u32, {rows, vocab});
-  if (a.mask) expect("sample", "mask", a.mask, DType::u32, {rows, (vocab + 31) / 32});
+  if (a.counts) expect("sample", "counts", a.counts, DType::u32, {requests, vocab});
+  if (a.mask) expect("sample", "mask", a.mask, DType::u32, {requests, (vocab + 31) / 32});
   if (a.bias_ids) {
-    require(a.bias_ids.dtype == DType::i32 && a.bias_ids.shape.rank() == 2 && a.bias_ids.shape[0] == rows,
+    require(a.bias_ids.dtype == DType::i32 && a.bias_ids.shape.rank() == 2 && a.bias_ids.shape[0] == requests,
             "sample: bias_ids must be i32 [rows, n]");
     expect("sample", "bias", a.bias, DType::f32, a.bias_ids.shape);
   }

@@ -6,9 +6,10 @@
 // scan and draw: threadgroup (chunk, row) of 8 simdgroups; a simdgroup takes a block of 128 tokens at once, a lane four
 // neighbours, which are one counter of the generator. finish: one threadgroup a row.
 // The id is a maximum over exact values: equal bits on every device, in any order. Log probabilities are float sums.
-// A row's parameters are read from the device, so that steps can be encoded ahead. Logits are read once where there
-// is no filter; the vocabulary ends at SG_SAMPLE_MAX_BLOCKS blocks. Not timed on a GPU yet: two dispatches for
-// a greedy or unfiltered row is what can be done without atomics across threadgroups.
+// Row r of the logits draws with row rows[r] of what belongs to a request: params, counts, bias, mask; the host vouches
+// for rows. A row's parameters are read from the device, so that steps can be encoded ahead. Logits are read once where
+// there is no filter; the vocabulary ends at SG_SAMPLE_MAX_BLOCKS blocks. Not timed on a GPU yet: two dispatches for a
+// greedy or unfiltered row is what can be done without atomics across threadgroups.
 
 #include <metal_stdlib>
 
@@ -22,14 +23,18 @@ constant uint SG_HAS_MASK [[function_constant(1)]];
 constant uint SG_HAS_COUNTS [[function_constant(2)]];
 constant uint SG_FILTERED [[function_constant(3)]];  // sample_draw draws, not sample_scan
 constant uint SG_HAS_LOGPROBS [[function_constant(4)]];
+constant uint SG_HAS_ROWS [[function_constant(5)]];
 constant bool sg_bias = SG_HAS_BIAS != 0;
 constant bool sg_mask = SG_HAS_MASK != 0;
 constant bool sg_counts = SG_HAS_COUNTS != 0;
 constant bool sg_filtered = SG_FILTERED != 0;
 constant bool sg_processed = sg_filtered && (sg_bias || sg_mask || sg_counts);
 constant bool sg_logprobs = SG_HAS_LOGPROBS != 0;
+constant bool sg_rows = SG_HAS_ROWS != 0;
 
 #define SG_SIMDGROUPS (SG_SAMPLE_THREADS / 32)
+
+inline uint request_of(device const int* rows, uint row) { return sg_rows ? uint(rows[row]) : row; }
 
 // Adds the bias entries of the block at `first`, in the order of the list; whole simdgroups call it.
 inline float4 add_bias(float4 l, device const int* ids, device const float* bias, uint n, uint first, uint vocab,
@@ -119,14 +124,15 @@ kernel void sample_scan(device const float* logits [[buffer(SG_SAMPLE_LOGITS)]],
                         device float* processed [[buffer(SG_SAMPLE_PROCESSED), function_constant(sg_processed)]],
                         device float* block_max [[buffer(SG_SAMPLE_BLOCK_MAX), function_constant(sg_filtered)]],
                         device float* raw_block_max [[buffer(SG_SAMPLE_RAW_BLOCK_MAX), function_constant(sg_logprobs)]],
+                        device const int* rows [[buffer(SG_SAMPLE_ROWS), function_constant(sg_rows)]],
                         constant SampleShape& s [[buffer(SG_SAMPLE_SHAPE)]],
                         uint2 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
                         uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   threadgroup float values[SG_SIMDGROUPS], l_maxima[SG_SIMDGROUPS], raw_maxima[SG_SIMDGROUPS], raw_sums[SG_SIMDGROUPS];
   threadgroup uint ids[SG_SIMDGROUPS], nans[SG_SIMDGROUPS];
-  const uint row = group.y, vocab = s.vocab;
+  const uint row = group.y, vocab = s.vocab, request = request_of(rows, row);
   const ulong tokens = ulong(row) * vocab;
-  device const SampleParams& p = params[row];
+  device const SampleParams& p = params[request];
   const float temperature = p.temperature;
   const bool draws = !sg_filtered && temperature > 0.0f;
   const bool argmax = !(temperature > 0.0f);
@@ -139,11 +145,12 @@ kernel void sample_scan(device const float* logits [[buffer(SG_SAMPLE_LOGITS)]],
     if (first >= vocab) break;
     const float4 x = sg_load_tokens(logits + tokens, i, vocab);
     float4 l = x;
-    if (sg_bias) l = add_bias(l, bias_ids + row * s.bias_size, bias + row * s.bias_size, n_bias, first, vocab, lane);
+    if (sg_bias)
+      l = add_bias(l, bias_ids + request * s.bias_size, bias + request * s.bias_size, n_bias, first, vocab, lane);
     seen.nan = seen.nan || any(isnan(l));
     if (sg_mask || sg_counts)
-      l = penalise(l, mask + ulong(row) * ((vocab + 31) / 32), counts + tokens, p.repetition_penalty,
-                   p.presence_penalty, p.frequency_penalty, i, vocab);
+      l = penalise(l, mask + ulong(request) * ((vocab + 31) / 32), counts + ulong(request) * vocab,
+                   p.repetition_penalty, p.presence_penalty, p.frequency_penalty, i, vocab);
     const float l_max = sg_max4(l);
     seen.l_max = max(seen.l_max, l_max);
     if (argmax) take_best(seen.best, l, i);
@@ -196,13 +203,14 @@ kernel void sample_draw(device const float* l [[buffer(SG_SAMPLE_PROCESSED)]],
                         device const float* block_max [[buffer(SG_SAMPLE_BLOCK_MAX)]],
                         device const SampleCut* cuts [[buffer(SG_SAMPLE_CUTS)]],
                         device SamplePartial* partials [[buffer(SG_SAMPLE_PARTIALS)]],
+                        device const int* rows [[buffer(SG_SAMPLE_ROWS), function_constant(sg_rows)]],
                         constant SampleShape& s [[buffer(SG_SAMPLE_SHAPE)]],
                         uint2 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
                         uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   threadgroup float values[SG_SIMDGROUPS];
   threadgroup uint ids[SG_SIMDGROUPS];
   const uint row = group.y, vocab = s.vocab;
-  device const SampleParams& p = params[row];
+  device const SampleParams& p = params[request_of(rows, row)];
   const float temperature = p.temperature;
   if (!(temperature > 0.0f)) return;  // greedy: sample_scan has it
   const float inv_t = 1.0f / temperature;
@@ -264,25 +272,27 @@ kernel void sample_finish(device const SamplePartial* partials [[buffer(SG_SAMPL
                           device int* ids [[buffer(SG_SAMPLE_IDS)]],
                           device float* logprobs [[buffer(SG_SAMPLE_LOGPROBS), function_constant(sg_logprobs)]],
                           device int* logprob_ids [[buffer(SG_SAMPLE_LOGPROB_IDS), function_constant(sg_logprobs)]],
+                          device const int* rows [[buffer(SG_SAMPLE_ROWS), function_constant(sg_rows)]],
                           constant SampleShape& s [[buffer(SG_SAMPLE_SHAPE)]],
                           uint row [[threadgroup_position_in_grid]], uint t [[thread_index_in_threadgroup]],
                           uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   threadgroup uint left[SG_SAMPLE_MAX_BLOCKS];  // key of the best that a block has left
   threadgroup uint keys[SG_SIMDGROUPS], blocks[SG_SIMDGROUPS];
+  const uint request = request_of(rows, row);
   const Seen seen = sum_up(partials + row * s.chunks, s.chunks, lane);
   const bool good = !seen.nan && isfinite(seen.l_max);
   const int id = good ? int(seen.best.id) : SG_SAMPLE_NAN;  // ~0, none, is -1
   if (t == 0) {
     ids[row] = id;
-    params[row].step += 1;
-    if (sg_counts && id >= 0) counts[ulong(row) * s.vocab + uint(id)] += 1;
+    params[request].step += 1;
+    if (sg_counts && id >= 0) counts[ulong(request) * s.vocab + uint(id)] += 1;
   }
   if (!sg_logprobs) return;
 
   device const float* x = logits + ulong(row) * s.vocab;
   device float* out = logprobs + row * (1 + s.top);
   device int* out_ids = logprob_ids + row * (1 + s.top);
-  const int asked = id >= 0 ? min(params[row].top_logprobs, int(s.top)) : -1;
+  const int asked = id >= 0 ? min(params[request].top_logprobs, int(s.top)) : -1;
   const uint given = asked < 0 ? 0 : 1 + min(uint(asked), s.vocab);
   for (uint j = given + t; j < 1 + s.top; j += SG_SAMPLE_THREADS) {
     out[j] = -INFINITY;

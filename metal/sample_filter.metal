@@ -21,6 +21,9 @@ using namespace metal;
 
 #define SG_SIMDGROUPS (SG_SAMPLE_CUT_THREADS / 32)
 
+constant uint SG_HAS_ROWS [[function_constant(0)]];
+constant bool sg_rows = SG_HAS_ROWS != 0;
+
 // A row as this threadgroup sees it.
 struct CutRow {
   device const float* l;
@@ -100,12 +103,14 @@ inline void histogram(thread const CutRow& row, SumBins bins) {
     device const SampleParams* params [[buffer(SG_SAMPLE_PARAMS)]],
     device const float* block_max [[buffer(SG_SAMPLE_BLOCK_MAX)]],
     device const SamplePartial* partials [[buffer(SG_SAMPLE_PARTIALS)]], device uint* list [[buffer(SG_SAMPLE_LIST)]],
-    device SampleCut* cuts [[buffer(SG_SAMPLE_CUTS)]], constant SampleShape& s [[buffer(SG_SAMPLE_SHAPE)]],
-    uint group [[threadgroup_position_in_grid]], uint t [[thread_index_in_threadgroup]],
-    uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+    device SampleCut* cuts [[buffer(SG_SAMPLE_CUTS)]],
+    device const int* rows [[buffer(SG_SAMPLE_ROWS), function_constant(sg_rows)]],
+    constant SampleShape& s [[buffer(SG_SAMPLE_SHAPE)]], uint group [[threadgroup_position_in_grid]],
+    uint t [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   threadgroup atomic_uint low[256], high[256];
   threadgroup atomic_uint size;
-  device const SampleParams& p = params[group];
+  device const SampleParams& p = params[sg_rows ? uint(rows[group]) : group];
   const float temperature = p.temperature;
   if (!(temperature > 0.0f)) return;  // greedy
   float l_max = -INFINITY;

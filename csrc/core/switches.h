@@ -2,6 +2,7 @@
 // Switches of the core: src/saragossa/runtime_flags.py declares them and fills this struct.
 // A switch only chooses a slower path with equal results.
 
+#include <cstdint>
 #include <string>
 
 namespace saragossa {
@@ -27,6 +28,7 @@ struct Switches {
   bool metal_statistics = true;           // false: a norm behind a linear sums the squares of its row itself
   bool metal_split_matmul = true;         // false: linears of 9 to 32 rows add all products in one threadgroup
   bool metal_simdgroup_attention = true;  // false: attention of many rows runs in the kernel for few
+  int64_t metal_command_macs = 0;         // multiply-adds of a prefill's command buffer; 0: the device's own bound
   std::string kernel_cache;               // folder for the machine code of Metal kernels; empty: none is kept
   bool poison_scratch = false;            // true: scratch is filled with NaN, to find reads of what nobody wrote
 };

@@ -334,21 +334,28 @@ void CpuEncoder::do_gather_rows(const Tensor& y, const Tensor& x, const Tensor& 
 }
 
 void CpuEncoder::do_sample(const SampleArgs& a) {
+  // Which request a row of logits belongs to is known when it runs.
+  SampleRow first;
+  first.vocab = a.logits.shape[1];
+  first.params = raw_data<SampleParams>(a.params);
+  first.counts = row_of<uint32_t>(a.counts, 0);
+  first.bias_ids = row_of<int32_t>(a.bias_ids, 0);
+  first.bias = row_of<float>(a.bias, 0);
+  first.bias_size = a.bias_ids ? a.bias_ids.shape[1] : 0;
+  first.mask = row_of<uint32_t>(a.mask, 0);
+  first.top = a.logprobs ? a.logprobs.shape[1] - 1 : 0;
+  const int32_t* rows = a.rows ? raw_data<int32_t>(a.rows) : nullptr;
   for (int64_t r = 0; r < a.logits.shape[0]; ++r) {
-    SampleRow row;
+    SampleRow row = first;
     row.logits = row_of<float>(a.logits, r);
-    row.vocab = a.logits.shape[1];
-    row.params = raw_data<SampleParams>(a.params) + r;
-    row.counts = row_of<uint32_t>(a.counts, r);
-    row.bias_ids = row_of<int32_t>(a.bias_ids, r);
-    row.bias = row_of<float>(a.bias, r);
-    row.bias_size = a.bias_ids ? a.bias_ids.shape[1] : 0;
-    row.mask = row_of<uint32_t>(a.mask, r);
     row.id = raw_data<int32_t>(a.ids) + r;
     row.logprobs = row_of<float>(a.logprobs, r);
     row.logprob_ids = row_of<int32_t>(a.logprob_ids, r);
-    row.top = a.logprobs ? a.logprobs.shape[1] - 1 : 0;
-    push([row](Executor& ex) { run_sample(row, ex.kernels.sample, ex.pool, ex.sample); });
+    push([row, rows, r, requests = a.params.shape[0]](Executor& ex) {
+      const int64_t request = rows ? rows[r] : r;
+      require(request >= 0 && request < requests, "sample: row ", request, " of ", requests);
+      run_sample(row.of_request(request), ex.kernels.sample, ex.pool, ex.sample);
+    });
   }
 }
 

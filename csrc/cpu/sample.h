@@ -85,6 +85,17 @@ struct SampleRow {
   float* logprobs = nullptr;  // [1 + top], -inf and id -1 where nothing was asked for
   int32_t* logprob_ids = nullptr;
   int64_t top = 0;
+
+  /// The same row of logits with another row of what belongs to a request.
+  SampleRow of_request(int64_t i) const {
+    SampleRow out = *this;
+    out.params += i;
+    if (counts) out.counts += i * vocab;
+    if (bias_ids) out.bias_ids += i * bias_size;
+    if (bias) out.bias += i * bias_size;
+    if (mask) out.mask += i * ((vocab + 31) / 32);
+    return out;
+  }
 };
 
 struct SampleCandidate {

@@ -1,6 +1,7 @@
 #include "params/attention.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "metal/kv_launch.h"
 
@@ -85,12 +86,30 @@ void bind(Launch& launch, const Call& c, const Tensor& y) {
       .buffer(SG_ATTENTION_BLOCK_TABLE, c.batch.block_table);
 }
 
-/// Long runs of rows share each key that is read. Which rows form a run only the device knows; here counts how many a
-/// sequence has on average.
-bool wants_prefill(const Call& c, const Context& context) {
-  return context.switches.metal_simdgroup_attention && context.gpu.simdgroup_matrix &&
-         c.q.shape[2] <= SG_PREFILL_HEAD_DIM &&
-         c.q.shape[0] > context.tuning.attention_rows * c.batch.block_table.shape[0];
+/// Consecutive rows that one kernel takes.
+struct Segment {
+  int64_t first, rows;
+  bool prefill;  // by the kernel whose rows share each key that is read
+};
+
+/// By the batch's runs: long ones and short ones have kernels of their own. A batch that does not tell its runs is
+/// judged by how many rows a sequence of the table has on average.
+std::vector<Segment> segments_of(const Call& c, const Context& context) {
+  const int64_t rows = c.q.shape[0], few = context.tuning.attention_rows;
+  if (!context.switches.metal_simdgroup_attention || !context.gpu.simdgroup_matrix ||
+      c.q.shape[2] > SG_PREFILL_HEAD_DIM)
+    return {{0, rows, false}};
+  if (c.batch.runs.empty()) return {{0, rows, rows > few * c.batch.block_table.shape[0]}};
+  std::vector<Segment> out;
+  int64_t first = 0;
+  for (const int64_t run : c.batch.runs) {
+    if (!out.empty() && out.back().prefill == (run > few))
+      out.back().rows += run;
+    else
+      out.push_back({first, run, run > few});
+    first += run;
+  }
+  return out;
 }
 
 void prefill(MetalEncoder& encoder, const Call& c) {
@@ -141,15 +160,33 @@ void decode(MetalEncoder& encoder, const Call& c) {
       .groups(plan.heads, plan.rows, 1, ceil_div(plan.head_dim, 32) * 32);
 }
 
+/// Rows [first, first + rows) of the op.
+void run(MetalEncoder& encoder, const Call& c, const Segment& part) {
+  const auto launch = part.prefill ? &prefill : &decode;
+  if (part.rows == c.q.shape[0]) return launch(encoder, c);
+  Batch batch = c.batch;
+  batch.positions = c.batch.positions.slice(part.first, part.rows);
+  batch.sequence = c.batch.sequence.slice(part.first, part.rows);
+  const Tensor y = c.y.slice(part.first, part.rows), q = c.q.slice(part.first, part.rows);
+  launch(encoder, {y, q, c.kv, batch, c.params});
+}
+
 }  // namespace
 
 void MetalEncoder::do_attention(const Tensor& y, const Tensor& q, const KvLayer& kv, const Batch& batch,
                                 const AttentionParams& params) {
   const Call call{y, q, kv, batch, params};
-  if (wants_prefill(call, context()))
-    prefill(*this, call);
-  else
-    decode(*this, call);
+  const bool bounded = q.shape[0] > context().tuning.attention_rows;
+  // The most that a row may cost: which keys it sees only the device knows.
+  const int64_t work_of_row = 2 * q.shape[1] * q.shape[2] * most_keys(kv, batch, params.window);
+  for (const Segment& segment : segments_of(call, context())) {
+    const int64_t most = bounded ? rows_in_bound(work_of_row) : segment.rows, end = segment.first + segment.rows;
+    for (int64_t first = segment.first; first < end; first += most) {
+      const Segment part{first, std::min(most, end - first), segment.prefill};
+      if (bounded) work(part.rows * work_of_row);
+      run(*this, call, part);
+    }
+  }
 }
 
 }  // namespace saragossa::metal

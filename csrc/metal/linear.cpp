@@ -23,14 +23,34 @@ bool takes_matvec(const Context& context, int64_t rows) {
   return rows <= context.tuning.matvec_rows || !context.gpu.simdgroup_matrix || !context.switches.metal_matmul;
 }
 
+using LinearLaunch = void (*)(MetalEncoder& encoder, const LinearJob& job);
+
+/// In tiles of rows, so that no command buffer holds more than its bound; the few of a decoded token stay whole.
+void run_in_bound(MetalEncoder& encoder, const LinearJob& job, LinearLaunch launch) {
+  if (job.rows() <= encoder.context().tuning.matvec_rows) return launch(encoder, job);
+  int64_t outputs = 0;
+  for (const LinearOut& out : job.outs) outputs += out.weight->out;
+  const int64_t work = job.weight().in * outputs, most = encoder.rows_in_bound(work);
+  std::vector<LinearOut> outs(job.outs.begin(), job.outs.end());
+  LinearJob part = job;
+  part.outs = outs;
+  for (int64_t first = 0; first < job.rows(); first += most) {
+    const int64_t rows = std::min(most, job.rows() - first);
+    part.x = job.x.slice(first, rows);
+    if (job.squares) part.squares = job.squares.slice(first, rows);
+    for (size_t j = 0; j < outs.size(); ++j)
+      if (job.outs[j].y) outs[j].y = job.outs[j].y.slice(first, rows);
+    encoder.work(rows * work);
+    launch(encoder, part);
+  }
+}
+
 void run(MetalEncoder& encoder, const LinearJob& job) {
   if (job.rows() == 0) return;
   const Context& context = encoder.context();
-  if (takes_matvec(context, job.rows())) return launch_matvec(encoder, job);
-  run_matmul(encoder, job);
-  int64_t outputs = 0;
-  for (const LinearOut& out : job.outs) outputs += out.weight->out;
-  encoder.worked(job.rows() * job.weight().in * outputs);
+  if (takes_matvec(context, job.rows())) return run_in_bound(encoder, job, &launch_matvec);
+  // By the rows of the whole job: the last tile must add in the order of the others.
+  run_in_bound(encoder, job, job.rows() <= context.tuning.split_rows ? &run_matmul : &run_matmul_unsplit);
 }
 
 /// Weights of one format in one dispatch; the dispatches do not depend on each other.
@@ -119,7 +139,7 @@ void MetalEncoder::do_linear_add_norm(const Tensor& y, const Tensor& z, const Te
     return do_rms_norm(z, y, norm, eps);
   }
   const Tensor squares = scratch(DType::f32, {rows, (w.out + 3) / 4});
-  launch_matvec(*this, {x, {&out, 1}, SG_ADD_SQUARES, Activation::silu, squares});
+  run_in_bound(*this, {x, {&out, 1}, SG_ADD_SQUARES, Activation::silu, squares}, &launch_matvec);
   barrier();
   launch_norm_split(*this, z, y, squares, norm, eps);
 }

@@ -39,6 +39,7 @@ void launch_matvec(MetalEncoder& encoder, const LinearJob& job);
 /// The two kernels for many rows, with splits of the inputs where few rows and outputs would leave most of the GPU
 /// idle.
 void run_matmul(MetalEncoder& encoder, const LinearJob& job);
+void run_matmul_unsplit(MetalEncoder& encoder, const LinearJob& job);
 /// Needs Capabilities::simdgroup_matrix.
 void launch_matmul(MetalEncoder& encoder, const LinearJob& job);
 

@@ -47,13 +47,6 @@ int64_t most_splits(const LinearJob& job) {
   return most;
 }
 
-void launch_one(MetalEncoder& encoder, const LinearJob& job) {
-  if (encoder.context().gpu.tensor_ops && tensor_ops_take(job))
-    launch_matmul_tensor(encoder, job);
-  else
-    launch_matmul(encoder, job);
-}
-
 /// `job` with job.depth set: the sums of each split, then one dispatch that adds them and has the epilogue.
 void run_split(MetalEncoder& encoder, const LinearJob& job) {
   MergeParams merge{u32(job.rows()), {}, {}, {}, shared_value(job.activation)};
@@ -73,7 +66,7 @@ void run_split(MetalEncoder& encoder, const LinearJob& job) {
   }
   LinearJob part{job.x, {sums.data(), job.outs.size()}};
   part.depth = job.depth;
-  launch_one(encoder, part);
+  run_matmul_unsplit(encoder, part);
   encoder.barrier();
   Constants constants = linear_constants(job, 0);
   for (const size_t of_format : {0, 1, 2, 7}) constants.values[of_format] = 0;  // one pipeline for all formats
@@ -90,6 +83,13 @@ void run_split(MetalEncoder& encoder, const LinearJob& job) {
 
 }  // namespace
 
+void run_matmul_unsplit(MetalEncoder& encoder, const LinearJob& job) {
+  if (encoder.context().gpu.tensor_ops && tensor_ops_take(job))
+    launch_matmul_tensor(encoder, job);
+  else
+    launch_matmul(encoder, job);
+}
+
 void run_matmul(MetalEncoder& encoder, const LinearJob& job) {
   const Context& context = encoder.context();
   LinearJob split = job;
@@ -98,7 +98,7 @@ void run_matmul(MetalEncoder& encoder, const LinearJob& job) {
   if (most_splits(split) > 1)
     run_split(encoder, split);
   else
-    launch_one(encoder, job);
+    run_matmul_unsplit(encoder, job);
 }
 
 void launch_matmul(MetalEncoder& encoder, const LinearJob& job) {

@@ -10,7 +10,9 @@ Context::Context(NS::SharedPtr<MTL::Device> on, const Switches& s)
       queue(NS::TransferPtr(device->newCommandQueue())),
       fence(NS::TransferPtr(device->newFence())),
       memory(device.get(), queue.get(), gpu.residency_sets, gpu.max_buffer),
-      kernels(device.get(), gpu, switches.kernel_cache) {}
+      kernels(device.get(), gpu, switches.kernel_cache) {
+  if (switches.metal_command_macs > 0) tuning.prefill_macs = switches.metal_command_macs;
+}
 
 void Context::wait_idle() {
   const Pool pool;

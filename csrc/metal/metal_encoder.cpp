@@ -1,5 +1,7 @@
 #include "metal/metal_encoder.h"
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace saragossa::metal {
@@ -56,12 +58,19 @@ void MetalEncoder::dispatched(const Kernel& kernel) {
   context_->add_time(kernel.function, done->GPUEndTime() - done->GPUStartTime());
 }
 
-void MetalEncoder::worked(int64_t multiply_adds) {
-  work_ += multiply_adds;
-  if (work_ < context_->tuning.prefill_macs) return;
-  work_ = 0;
+void MetalEncoder::work(int64_t multiply_adds) {
+  if (!context_->switches.metal_resident) return;  // each dispatch has a command buffer of its own
+  const bool cut = work_ > 0 && work_ + multiply_adds > context_->tuning.prefill_macs;
+  work_ = cut ? multiply_adds : work_ + multiply_adds;
+  if (!cut) return;
   threadgroup_slots_ = 0;  // a new encoder
   step_->cut(*context_);
+}
+
+int64_t MetalEncoder::rows_in_bound(int64_t multiply_adds_per_row) const {
+  const int64_t rows = context_->tuning.prefill_macs / std::max<int64_t>(multiply_adds_per_row, 1);
+  if (rows >= 64) return rows / 64 * 64;
+  return std::max<int64_t>(16, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows))));
 }
 
 bool MetalEncoder::has_fused(FusedOp) const { return true; }

@@ -29,8 +29,11 @@ class MetalEncoder final : public CommandEncoder {
   /// Scratch that ops of the encoder take in turn; released when the last dispatch that uses it is encoded.
   Tensor shared_scratch(int64_t floats);
   void release_shared_scratch() { shared_free_ = barriers_ + 1; }
-  /// For ops of a prefill, after their dispatches: long steps are cut into several command buffers by what was done.
-  void worked(int64_t multiply_adds);
+  /// Before the dispatches of an op over many rows: counts its multiply-adds, and goes on in another command buffer
+  /// where this one would pass the bound. A step of few rows, a decoded token, asks for none and stays whole.
+  void work(int64_t multiply_adds);
+  /// The most rows of a dispatch within that bound: a multiple of 64 where it allows, 16 at least.
+  int64_t rows_in_bound(int64_t multiply_adds_per_row) const;
 
  protected:
   void do_embed(const Tensor& y, const Weight& table, const Tensor& ids, float scale) override;
@@ -71,7 +74,7 @@ class MetalEncoder final : public CommandEncoder {
   Tensor shared_;
   size_t shared_free_ = 0;          // the barrier behind which shared_ may be written again
   uint32_t threadgroup_slots_ = 0;  // with a length, one bit each
-  int64_t work_ = 0;                // multiply-adds of the command buffer
+  int64_t work_ = 0;                // multiply-adds that the command buffer holds
 };
 
 }  // namespace saragossa::metal

@@ -19,8 +19,9 @@ void MetalEncoder::do_sample(const SampleArgs& a) {
   require(blocks <= SG_SAMPLE_MAX_BLOCKS, "sample: a vocabulary of ", vocab, ", the Metal kernels take ",
           SG_SAMPLE_MAX_BLOCKS * SG_SAMPLE_BLOCK);
   const bool processes = a.counts || a.bias_ids || a.mask;
-  const Constants constants{
-      {a.bias_ids ? 1u : 0u, a.mask ? 1u : 0u, a.counts ? 1u : 0u, a.filtered ? 1u : 0u, a.logprobs ? 1u : 0u}, 5};
+  const Constants constants{{a.bias_ids ? 1u : 0u, a.mask ? 1u : 0u, a.counts ? 1u : 0u, a.filtered ? 1u : 0u,
+                             a.logprobs ? 1u : 0u, a.rows ? 1u : 0u},
+                            6};
   const SampleShape shape{u32(vocab), u32(chunks), u32(blocks), a.bias_ids ? u32(a.bias_ids.shape[1]) : 0,
                           a.logprobs ? u32(a.logprobs.shape[1] - 1) : 0};
   const Tensor partials = scratch(DType::u8, {rows, chunks * static_cast<int64_t>(sizeof(SamplePartial))});
@@ -40,18 +41,20 @@ void MetalEncoder::do_sample(const SampleArgs& a) {
       .buffer(SG_SAMPLE_PROCESSED, a.filtered && processes ? processed : Tensor{})
       .buffer(SG_SAMPLE_BLOCK_MAX, block_max)
       .buffer(SG_SAMPLE_RAW_BLOCK_MAX, raw_block_max)
+      .buffer(SG_SAMPLE_ROWS, a.rows)
       .params(SG_SAMPLE_SHAPE, shape)
       .groups(chunks, rows, 1, SG_SAMPLE_THREADS);
   barrier();
   if (a.filtered) {
     const Tensor cuts = scratch(DType::u8, {rows, static_cast<int64_t>(sizeof(SampleCut))});
-    Launch(*this, kCut)
+    Launch(*this, kCut, {{a.rows ? 1u : 0u}, 1})
         .buffer(SG_SAMPLE_PROCESSED, processed)
         .buffer(SG_SAMPLE_PARAMS, a.params)
         .buffer(SG_SAMPLE_BLOCK_MAX, block_max)
         .buffer(SG_SAMPLE_PARTIALS, partials)
         .buffer(SG_SAMPLE_LIST, scratch(DType::u32, {rows, vocab}))
         .buffer(SG_SAMPLE_CUTS, cuts)
+        .buffer(SG_SAMPLE_ROWS, a.rows)
         .params(SG_SAMPLE_SHAPE, shape)
         .groups(rows, 1, 1, SG_SAMPLE_CUT_THREADS);
     barrier();
@@ -61,6 +64,7 @@ void MetalEncoder::do_sample(const SampleArgs& a) {
         .buffer(SG_SAMPLE_BLOCK_MAX, block_max)
         .buffer(SG_SAMPLE_CUTS, cuts)
         .buffer(SG_SAMPLE_PARTIALS, partials)
+        .buffer(SG_SAMPLE_ROWS, a.rows)
         .params(SG_SAMPLE_SHAPE, shape)
         .groups(chunks, rows, 1, SG_SAMPLE_THREADS);
     barrier();
@@ -74,6 +78,7 @@ void MetalEncoder::do_sample(const SampleArgs& a) {
       .buffer(SG_SAMPLE_IDS, a.ids)
       .buffer(SG_SAMPLE_LOGPROBS, a.logprobs)
       .buffer(SG_SAMPLE_LOGPROB_IDS, a.logprob_ids)
+      .buffer(SG_SAMPLE_ROWS, a.rows)
       .params(SG_SAMPLE_SHAPE, shape)
       .groups(rows, 1, 1, a.logprobs ? SG_SAMPLE_THREADS : 32);
 }

@@ -18,6 +18,7 @@ void bind_model(py::module_& m) {
            py::arg("device"), py::arg("spec"), py::arg("tensors"), py::kw_only(), py::arg("blocks"),
            py::arg("block_tokens") = 256, py::arg("kv_dtype") = "bf16")
       .def_property_readonly("free_blocks", [](const Model& model) { return model.cache->free_blocks(); })
+      .def_property_readonly("allocated_blocks", [](const Model& model) { return model.cache->allocated_blocks(); })
       .def_property_readonly("kv_bytes_per_token", [](const Model& model) { return model.cache->bytes_per_token(); });
 }
 

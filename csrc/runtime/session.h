@@ -5,10 +5,12 @@
 // drawn token of each row and draws the next.
 //
 // On an asynchronous device the loop stays on it: step k + 1 is encoded and committed before the host waits for the
-// tokens of step k, whose ids feed it on the device. Whatever else is asked of the session first waits for the step
-// that runs ahead and takes back what it did.
+// tokens of step k, whose ids feed it on the device. Where a row has a mask, which the host makes from the tokens
+// before it, the forward of step k + 1 runs ahead alone; its draw is a second, small submission of the call that wants
+// it. Whatever else is asked of the session first waits for the step that runs ahead and takes back what it did.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -66,9 +68,12 @@ class Session {
 
   /// Before a row's prefill. Forgets the row's counts.
   void configure(int row, const Sampling& sampling);
-  /// Allowed ids of the row's next draws, one bit each, (vocab + 31) / 32 words; empty: all.
+  /// Allowed ids of the row's next draws, one bit each, (vocab + 31) / 32 words; empty: all. Between two steps it
+  /// does not wait for the forward that runs ahead.
   void set_mask(int row, std::span<const uint32_t> mask);
-  /// One chunk of a prompt, appended to what the row holds; draws a token after it when `draw`.
+  /// One chunk of a prompt, appended to what the row holds, whose drawn token is forgotten; draws a token after it when
+  /// `draw`. Where this, logits or hidden fails, the row stays as it was, with its drawn token; but the tokens are in
+  /// the row where all went well and nothing can be drawn from their logits.
   void prefill(int row, std::span<const int32_t> tokens, bool draw);
   /// One token for each of the rows, which are distinct and have a drawn token.
   void step(std::span<const int32_t> rows);
@@ -92,8 +97,9 @@ class Session {
     std::vector<int32_t> tokens;  // as long as state.length()
     int64_t prompt = 0;           // how many of them came through prefill
     Sampling sampling;
-    uint32_t draws = 0;  // since configure
-    Tensor bias_ids, bias, mask;
+    uint32_t draws = 0;    // since configure
+    bool masked = false;   // by its row of masks_
+    bool counted = false;  // its row of counts_ may hold something
     Drawn drawn;
     bool has_drawn = false;
   };
@@ -105,7 +111,11 @@ class Session {
   struct RunningStep {
     std::vector<int32_t> rows;
     size_t draws = 0;  // index of its Draws
+    Batch batch;
+    Tensor logits;       // scratch of `forward`: what a step is still to draw from; none: `done` has all of it
+    Submission forward;  // of a step that is drawn by a submission of its own
     Submission done;
+    void wait() const;
   };
 
   Row& at(int row);
@@ -113,17 +123,29 @@ class Session {
   void check_tokens(const Row& row, std::span<const int32_t> tokens) const;
   /// Device tensors of a step: token i of `tokens` belongs to row rows[i].
   Batch batch(std::span<const int32_t> tokens, std::span<const int32_t> rows);
-  void encode_draw(CommandEncoder& enc, const Tensor& logits, int row, const Draws& draws, int64_t i);
+  /// Row i of the logits draws for rows[i]; `sequence` has the same rows on the device.
+  void encode_draws(CommandEncoder& enc, const Tensor& logits, std::span<const int32_t> rows, const Tensor& sequence,
+                    const Draws& draws);
   /// False where nothing could be drawn: the row has no token to go on from.
   bool read_draw(int row, const Draws& draws, int64_t i);
+  [[noreturn]] static void fail_draw();
   void count_prompt(int row, std::span<const int32_t> tokens);
-  Tensor forward(CommandEncoder& enc, int row, std::span<const int32_t> tokens, const Tensor& wanted, Batch& batch,
-                 std::vector<Tensor>* hidden = nullptr);
+  /// Room for so many entries of logit bias a row, on the device.
+  void reserve_bias(int64_t entries);
+  void write_bias(int row);
+  /// Appends tokens to the row by one submission that `encode` fills; where it fails the row stays as it was.
+  void append(int row, std::span<const int32_t> tokens,
+              const std::function<void(CommandEncoder&, const Batch&)>& encode);
   void committed(Row& row, std::span<const int32_t> tokens, bool prompt);
 
   /// The step after `ahead` ones that run: 0 begins from the tokens that the host knows, 1 from those on the device.
   RunningStep start_step(std::span<const int32_t> rows, int64_t ahead);
+  /// Draws from a forward that ran ahead.
+  void start_draw(RunningStep& step);
+  void encode_end(CommandEncoder& enc, const RunningStep& step, const Tensor& logits);
   bool may_run_ahead(std::span<const int32_t> rows) const;
+  /// A row has a mask: the host makes the next one from the token of this step.
+  bool guided(std::span<const int32_t> rows) const;
   /// Waits for the step that runs ahead, if any, and takes back what it did.
   void settle();
   /// Sets the draws and counts on the device to what the host knows of the row.
@@ -136,6 +158,8 @@ class Session {
   Tensor identity_;                    // i32 [rows]: 0, 1, 2, ...
   Tensor block_table_;                 // i32 [rows, max_blocks]
   Tensor params_, counts_;
+  Tensor masks_;            // u32 [rows, words] or none; rows without a mask have all bits set
+  Tensor bias_ids_, bias_;  // [rows, the longest list so far] or none
   Draws draws_[2];
   size_t next_draws_ = 0;
   std::vector<int32_t> stepping_;     // rows that ids_ and positions_ stand for; empty: none

@@ -11,11 +11,11 @@
 
 // Slots, the same in every kernel of the op.
 #define SG_SAMPLE_LOGITS 0         // f32 [R, V], as the model gave them
-#define SG_SAMPLE_PARAMS 1         // SampleParams [R]
-#define SG_SAMPLE_COUNTS 2         // u32 [R, V]
-#define SG_SAMPLE_BIAS_IDS 3       // i32 [R, bias_size]
-#define SG_SAMPLE_BIAS 4           // f32 [R, bias_size]
-#define SG_SAMPLE_MASK 5           // u32 [R, (V + 31) / 32]
+#define SG_SAMPLE_PARAMS 1         // SampleParams [S]
+#define SG_SAMPLE_COUNTS 2         // u32 [S, V]
+#define SG_SAMPLE_BIAS_IDS 3       // i32 [S, bias_size]
+#define SG_SAMPLE_BIAS 4           // f32 [S, bias_size]
+#define SG_SAMPLE_MASK 5           // u32 [S, (V + 31) / 32]
 #define SG_SAMPLE_PARTIALS 6       // SamplePartial [R, chunks]
 #define SG_SAMPLE_PROCESSED 7      // f32 [R, V]: after bias, mask and penalties; the logits where there are none
 #define SG_SAMPLE_BLOCK_MAX 8      // f32 [R, blocks], of what is processed
@@ -26,6 +26,7 @@
 #define SG_SAMPLE_LOGPROBS 13      // f32 [R, 1 + top]
 #define SG_SAMPLE_LOGPROB_IDS 14   // i32 [R, 1 + top]
 #define SG_SAMPLE_SHAPE 15
+#define SG_SAMPLE_ROWS 16  // i32 [R]: row of S that a row of logits draws with
 
 struct SampleShape {
   sg_u32 vocab;

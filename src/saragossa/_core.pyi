@@ -31,6 +31,7 @@ class Device:
         metal_statistics: bool = True,
         metal_split_matmul: bool = True,
         metal_simdgroup_attention: bool = True,
+        metal_command_macs: int = 0,
         kernel_cache: str = "",
     ) -> None: ...
     @property
@@ -53,6 +54,8 @@ class Model:
     ) -> None: ...
     @property
     def free_blocks(self) -> int: ...
+    @property
+    def allocated_blocks(self) -> int: ...
     @property
     def kv_bytes_per_token(self) -> int: ...
 

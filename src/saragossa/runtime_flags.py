@@ -213,6 +213,14 @@ FLAGS: tuple[Flag, ...] = (
         "off: attention over a prompt runs in the Metal kernel for few rows, which reads keys once a row",
         "to tell whether a difference comes from the matrix kernel",
     ),
+    Flag(
+        "SARAGOSSA_METAL_COMMAND_MACS",
+        "metal_command_macs",
+        0,
+        integer(0, 999_999_999_999),
+        "most multiply-adds of one command buffer of a prefill; 0: the device's own bound, some 30 ms",
+        "fewer leave the GPU to the screen and to other programs more often",
+    ),
 )
 
 _BY_FIELD = {flag.field: flag for flag in FLAGS}

@@ -26,3 +26,15 @@ def checked(emulator: Emulator) -> Iterator[None]:
     emulator.set("order", "random")
     yield
     assert emulator.reports() == []
+
+
+@pytest.fixture
+def unchecked(emulator: Emulator) -> Iterator[None]:
+    """Quick; but no test may leave a finding."""
+    emulator.set("check", False)
+    emulator.set("trace", False)
+    emulator.set("order", "in_order")
+    emulator.reports()
+    yield
+    assert emulator.reports() == []
+    emulator.set("check", False)

@@ -41,6 +41,11 @@ class Emulator:
         self._library.emulator_counters.restype = ctypes.c_char_p
         self._library.emulator_live_objects.restype = ctypes.c_char_p
 
+    @property
+    def real(self) -> bool:
+        """Nothing is emulated: this is a Mac."""
+        return self._library is None
+
     def set(self, name: str, value: object) -> None:
         """A setting by its name in lower case; see tests/metal_emulator/src/kernel/settings.h."""
         if self._library is None:
@@ -64,3 +69,10 @@ class Emulator:
             pytest.skip("needs the emulator")
         value: dict[str, Any] = json.loads(self._library.emulator_counters(int(reset)))
         return value
+
+    def live_objects(self) -> dict[str, int]:
+        """Objective-C objects that were created and not released, by class."""
+        if self._library is None:
+            pytest.skip("needs the emulator")
+        rows = [line.split("\t") for line in self._library.emulator_live_objects().decode().splitlines()]
+        return {name: int(count) for name, count in rows}

@@ -81,6 +81,32 @@ def test_the_switch_takes_the_other_kernel(metal: Ops, emulator: Emulator) -> No
     assert error(results[0], results[1]) <= case.tolerance
 
 
+def test_each_run_of_a_mixed_batch_has_its_kernel(metal: Ops, emulator: Emulator) -> None:
+    """Decoding sequences beside prompts: neither takes the other's kernel, whatever the average is."""
+    for spans, kernels in (
+        (((300, 1), (50, 30), (200, 1), (0, 1)), ["decode", "merge", "prefill", "decode", "merge"]),
+        (((0, 20), (70, 12), (40, 8)), ["prefill", "decode"]),
+        (tuple((10 * i, 1) for i in range(12)), ["decode"]),
+    ):
+        case = attention_case("mixed", Paged(spans, 4, 2, 64, block=64))
+        emulator.counters(reset=True)
+        got = run(case, metal)
+        assert [d["kernel"] for d in emulator.counters()["dispatch_list"]] == [
+            f"attention_{k}" for k in kernels
+        ]
+        assert error(got, run(case, Ops("scalar"))) <= case.tolerance
+
+
+def test_rows_of_a_session_that_stand_by_do_not_count(metal: Ops, emulator: Emulator) -> None:
+    """A prompt of one row of a session of eight, whose table has all of them."""
+    cache = Cache(metal, 128)
+    cache.table = np.tile(cache.table, (4, 1))
+    cache.runs = [40]
+    emulator.counters(reset=True)
+    cache.attend([(0, p) for p in range(40, 80)], 80)
+    assert [d["kernel"] for d in emulator.counters()["dispatch_list"]] == ["attention_prefill"]
+
+
 # --- one row and its neighbours ---------------------------------------------------------------------------
 
 
@@ -94,6 +120,7 @@ class Cache:
         self.kv = core.KvLayer(k, v)
         self.table = np.arange(2 * self.columns, dtype=np.int32).reshape(2, self.columns)
         self.queries = normal(rng, 2, length, 4, d)
+        self.runs: list[int] = []  # what the batch tells of its rows
 
     def batch(self, rows: list[tuple[int, int]], max_keys: int) -> Any:
         i32 = self.ops.i32
@@ -103,6 +130,7 @@ class Cache:
             sequence=i32([s for s, _ in rows]),
             block_table=i32(self.table),
             max_keys=max_keys,
+            runs=self.runs,
         )
 
     def attend(self, rows: list[tuple[int, int]], max_keys: int, **params: Any) -> Array:
@@ -125,12 +153,13 @@ def test_a_row_depends_on_no_other_row(metal: Ops, window: int) -> None:
         assert cache.attend(rows, 1024, window=window)[at].tobytes() == alone[0].tobytes()
 
 
-def test_a_row_of_a_prompt_depends_on_no_other_row(metal: Ops) -> None:
+@pytest.mark.parametrize("window", [0, 21])
+def test_a_row_of_a_prompt_depends_on_no_other_row(metal: Ops, window: int) -> None:
     cache = Cache(metal, 128)
-    long = cache.attend([(0, p) for p in range(40, 80)], 80)
-    short = cache.attend([(0, p) for p in range(51, 75)], 75)
+    long = cache.attend([(0, p) for p in range(40, 80)], 80, window=window)
+    short = cache.attend([(0, p) for p in range(51, 75)], 75, window=window)
     assert short.tobytes() == long[11:35].tobytes()
-    mixed = cache.attend([(1, 5), *((0, p) for p in range(51, 75))], 75)
+    mixed = cache.attend([(1, 5), *((0, p) for p in range(51, 75))], 75, window=window)
     assert mixed[1:].tobytes() == short.tobytes()
 
 
@@ -206,6 +235,17 @@ def test_what_a_window_hides_is_not_read(metal: Ops, emulator: Emulator) -> None
     case = attention_case("traffic-window", Paged(((1023, 1),), 4, 2, 64), window=256)
     (decode,) = traffic(emulator, case, metal)
     assert decode["unique_read"] <= 2 * 256 * 2 * 64 * 2 + 4 * 64 * 4 + 64
+
+
+def test_a_prompt_reads_no_keys_that_its_window_hides(metal: Ops, emulator: Emulator) -> None:
+    """Of each tile of 16 tokens the keys from the first one's window on."""
+    first, tokens, window = 500, 32, 64
+    case = attention_case("prompt-window", Paged(((first, tokens),), 4, 2, 64), window=window)
+    (prefill,) = traffic(emulator, case, metal)
+    seen = (window + tokens - 1) * 2 * 64 * 2
+    of_cache = [b for b in prefill["buffers"] if b["unique_read"] == seen]
+    assert len(of_cache) == 2
+    assert [b["requested_read"] for b in of_cache] == [2 * (window + 15) * 2 * 64 * 2] * 2
 
 
 def test_one_dispatch_where_one_split_is_enough(metal: Ops, emulator: Emulator) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -13,27 +12,14 @@ import saragossa.errors
 from e2e.test_goldens import GOLDEN, NAMES, check_greedy, golden, greedy
 from e2e.test_sessions import check_snapshots
 from metal.emulator import Emulator
+from metal.models import PROMPT, SAMPLED, drawn, loaded, session
 from saragossa import _core
-from saragossa.engine.loading import load
 
 # Largest difference of a logit: float32 throughout, sums in another order.
 TOLERANCE = 1e-4
 
 
-@pytest.fixture(autouse=True)
-def _quiet(emulator: Emulator) -> Iterator[None]:
-    """Unchecked by default; no test may leave a finding."""
-    emulator.set("check", False)
-    emulator.set("order", "in_order")
-    emulator.reports()
-    yield
-    assert emulator.reports() == []
-    emulator.set("check", False)
-
-
-def session(name: str, *, exact: bool = True, rows: int = 1) -> _core.Session:
-    loaded = load(GOLDEN / name, device="metal", exact=exact)
-    return _core.Session(loaded.model, rows, loaded.context)
+pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -46,7 +32,6 @@ def test_logits_and_greedy_ids(name: str) -> None:
     check_greedy(ids, z["greedy"].tolist(), z["margins"].tolist(), 1e-3)
 
 
-PROMPT = [2] + [4 + (7 * i * i + 13 * i + 5) % 250 for i in range(39)]
 SWITCHES: list[dict[str, str]] = [
     {"SARAGOSSA_FUSED": "off"},
     {"SARAGOSSA_METAL_RESIDENT": "off"},
@@ -81,56 +66,9 @@ def test_a_checked_model_leaves_no_finding(emulator: Emulator, order: str) -> No
     check_greedy(ids, z["greedy"].tolist()[:6], z["margins"].tolist()[:6], 1e-3)
 
 
-SAMPLED: dict[str, object] = {
-    "temperature": 0.8,
-    "top_k": 40,
-    "top_p": 0.9,
-    "seed": 11,
-    "repetition_penalty": 1.3,
-    "presence_penalty": 0.4,
-    "frequency_penalty": 0.3,
-}
-
-
-def drawn(
-    core: _core.Session, row: int, prompt: list[int], count: int, options: dict[str, object]
-) -> list[int]:
-    core.configure(row, **options)
-    core.prefill(row, prompt, True)
-    ids = [core.drawn(row)[0]]
-    while len(ids) < count:
-        core.step([row])
-        ids.append(core.drawn(row)[0])
-    return ids
-
-
 def test_seeded_sampling_draws_what_the_cpu_draws() -> None:
-    loaded = load(GOLDEN / "qwen3-q4g64", device="cpu", exact=True)
-    want = drawn(_core.Session(loaded.model, 1, loaded.context), 0, PROMPT, 20, SAMPLED)
+    want = drawn(session("qwen3-q4g64", device="cpu"), 0, PROMPT, 20, SAMPLED)
     assert drawn(session("qwen3-q4g64"), 0, PROMPT, 20, SAMPLED) == want
-
-
-def test_what_ran_ahead_is_taken_back() -> None:
-    """Asked for other things between steps, penalties and draws go on as if nothing ran ahead."""
-    core = session("qwen3-q4g64", rows=2)
-    want = drawn(core, 0, PROMPT, 20, SAMPLED)
-    other = drawn(core, 1, PROMPT[:9], 8, {})
-    core.rewind(0, 0)
-    core.configure(0, **SAMPLED)
-    core.prefill(0, PROMPT, True)
-    ids, others = [core.drawn(0)[0]], []
-    core.rewind(1, 0)
-    core.configure(1)
-    core.prefill(1, PROMPT[:9], True)
-    others.append(core.drawn(1)[0])
-    while len(ids) < 20:
-        rows = [0, 1] if len(others) < 8 and len(ids) % 3 else [0]
-        core.step(rows)
-        ids.append(core.drawn(0)[0])
-        if len(rows) == 2:
-            others.append(core.drawn(1)[0])
-    assert ids == want
-    assert others == other
 
 
 def test_rewind_and_continue_equal_fresh() -> None:
@@ -146,19 +84,8 @@ def test_rewind_and_continue_equal_fresh() -> None:
 
 
 def test_snapshots() -> None:
-    loaded = load(GOLDEN / "qwen3-q4g64", device="metal", exact=True)
-    check_snapshots(loaded.model, loaded.context)
-
-
-def test_the_cache_grows() -> None:
-    """More tokens than the first allocation holds, over several rows; the early ones keep what they had."""
-    core = session("qwen3-q4g64", rows=4)
-    prompt = PROMPT * 20  # 800 tokens: 4 blocks a row, 8 are there at first
-    alone = session("qwen3-q4g64").logits(0, prompt)[-1]
-    for row in range(4):
-        core.prefill(row, prompt[:-1], False)
-    for row in range(4):
-        assert np.abs(core.logits(row, prompt[-1:])[-1] - alone).max() < TOLERANCE
+    model = loaded("qwen3-q4g64")
+    check_snapshots(model.model, model.context)
 
 
 def test_library_generates_on_metal() -> None:
@@ -197,36 +124,15 @@ def test_a_kernel_without_a_pipeline_is_named(emulator: Emulator) -> None:
     assert greedy(session("llama-q4g64"), PROMPT, 4)
 
 
-def test_a_failed_step_leaves_the_row_where_it_stood(emulator: Emulator) -> None:
-    core = session("qwen3-q4g64")
-    want = drawn(session("qwen3-q4g64"), 0, PROMPT, 12, SAMPLED)
-    ids = drawn(core, 0, PROMPT, 5, SAMPLED)
-    emulator.set("fail_command_buffer", 0)
-    failed = ""
-    for _ in range(3):  # one that runs ahead already may still succeed
-        try:
-            core.step([0])
-        except saragossa.errors.DeviceError as error:
-            failed = str(error)
-            break
-        ids.append(core.drawn(0)[0])
-    assert "GPU" in failed
-    emulator.set("fail_command_buffer", -1)
-    while len(ids) < 12:
-        core.step([0])
-        ids.append(core.drawn(0)[0])
-    assert ids == want
-
-
 # Each generation and the oldest system: what one lacks has a fallback that gives the same tokens.
 MACHINES: list[dict[str, object]] = [
-    {"gpu_family": 5, "os_version": "14.0"},
-    {"gpu_family": 7, "os_version": "13.0"},
-    {"gpu_family": 7, "os_version": "14.0"},
-    {"gpu_family": 9, "os_version": "15.0"},
-    {"gpu_family": 10, "os_version": "26.0"},
-    {"gpu_family": 10, "os_version": "26.2", "shuffle_cooperative": True},
-    {"gpu_family": 9, "os_version": "26.2", "perturb_fast": 4},
+    {"gpu_family": 5, "os_version": "14.0", "tensor_ops": False},
+    {"gpu_family": 7, "os_version": "13.0", "tensor_ops": False},
+    {"gpu_family": 7, "os_version": "14.0", "tensor_ops": False},
+    {"gpu_family": 9, "os_version": "15.0", "tensor_ops": False},
+    {"gpu_family": 10, "os_version": "26.0", "tensor_ops": False},
+    {"gpu_family": 10, "os_version": "26.2", "shuffle_cooperative": True, "tensor_ops": True},
+    {"gpu_family": 9, "os_version": "26.2", "perturb_fast": 4, "tensor_ops": False},
 ]
 
 
@@ -236,11 +142,13 @@ def test_every_machine_gives_the_golden_ids(emulator: Emulator, machine: dict[st
     z = golden("gemma3_text-q4g64")
     prompt = z["prompt"].tolist()
     try:
-        for name, value in machine.items():
-            emulator.set(name, value)
-        core = session("gemma3_text-q4g64")
+        for name in machine.keys() & before.keys():
+            emulator.set(name, machine[name])
+        model = loaded("gemma3_text-q4g64", exact=False)
+        core = _core.Session(model.model, 1, model.context)
         ids = greedy(core, prompt, len(z["greedy"]))
     finally:
         for name, value in before.items():
             emulator.set(name, value)
+    assert ("tensor operations" in model.device.description) == (machine["tensor_ops"] is True)
     check_greedy(ids, z["greedy"].tolist(), z["margins"].tolist(), 1e-2)

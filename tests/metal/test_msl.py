@@ -29,6 +29,18 @@ def test_address_spaces(file: Path, check_msl: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="Apple's own compiler is there")
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.name))
+def test_a_lost_address_space_is_found_in_every_file(file: Path, check_msl: Path, tmp_path: Path) -> None:
+    """Else the check above may have looked at nothing."""
+    fault = "\ninline float lost(device const float* x) { thread const float* y = x; return *y; }\n"
+    planted = tmp_path / file.name
+    planted.write_text(file.read_text() + fault)
+    result = subprocess.run([check_msl, "-I", ROOT / "metal", planted], capture_output=True, text=True)
+    assert result.returncode != 0
+    assert f"{file.name}:{len(file.read_text().splitlines()) + 2}" in result.stdout + result.stderr
+
+
 def test_index_names_every_kernel() -> None:
     kernels = {name for file in FILES for name in KERNEL.findall(file.read_text())}
     assert len(kernels) > 20

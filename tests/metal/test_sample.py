@@ -186,6 +186,29 @@ def test_rows_of_all_kinds_together(emulator: Emulator) -> None:
 
 
 @pytest.mark.parametrize("filtered", [False, True])
+def test_rows_of_logits_draw_with_the_requests_they_name(emulator: Emulator, filtered: bool) -> None:
+    """Parameters, counts, bias and mask by the list of rows; requests that no row names stay as they are."""
+    x = np.stack([logits_of(2200, s) for s in range(4)])
+    filters: list[dict[str, Any]] = [{"top_k": 1}, {"top_p": 0.3}, {}, {}, {"min_p": 0.5}, {"top_k": 300}]
+    rng = np.random.default_rng(2)
+    rows = [
+        Row(
+            temperature=3.0 + i,
+            seed=i,
+            step=i,
+            bias={7 * i + 1: 2.0 * i, 2100: 3.0},
+            mask=rng.random(2200) < 0.5,
+            output=rng.integers(0, 3, 2200),
+            presence=0.5 * i,
+            top_logprobs=i,
+            **(filters[i] if filtered else {}),
+        )
+        for i in range(6)
+    ]
+    compare(emulator, x, rows, top=5, filtered=filtered, pick=[4, 1, 5, 0])
+
+
+@pytest.mark.parametrize("filtered", [False, True])
 @pytest.mark.parametrize("vocab", [3, 64, 1000, 4097])
 def test_logprobs(emulator: Emulator, vocab: int, filtered: bool) -> None:
     x = np.stack([logits_of(vocab, 3), np.floor(logits_of(vocab, 4, 1.0)), np.zeros(vocab), logits_of(vocab)])
@@ -234,10 +257,10 @@ def test_a_real_vocabulary(emulator: Emulator, shape: str) -> None:
 
 
 def test_dispatches(emulator: Emulator) -> None:
-    """Two for a row without filters, four with them."""
+    """Two without filters, four with them, for any number of rows."""
     for filtered, dispatches in ((False, 2), (True, 4)):
         emulator.counters(reset=True)
-        draw(METAL, logits_of(5000), [Row()] * 2, top=None, filtered=filtered)
+        draw(METAL, logits_of(5000), [Row()] * 7, top=None, filtered=filtered, pick=[6, 2, 4, 0])
         assert emulator.counters()["dispatches"] == dispatches
 
 

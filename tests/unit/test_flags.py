@@ -27,6 +27,7 @@ CORE_FIELDS = {
     "metal_statistics",
     "metal_split_matmul",
     "metal_simdgroup_attention",
+    "metal_command_macs",
 }
 
 
@@ -47,6 +48,7 @@ def test_defaults() -> None:
         "metal_statistics": True,
         "metal_split_matmul": True,
         "metal_simdgroup_attention": True,
+        "metal_command_macs": 0,
     }
 
 

@@ -22,8 +22,9 @@ void register_values(py::module_& m) {
       .def_readonly("k", &KvLayer::k)
       .def_readonly("v", &KvLayer::v);
   py::class_<Batch>(m, "Batch")
-      .def(py::init<Tensor, Tensor, Tensor, Tensor, int64_t>(), py::kw_only(), py::arg("ids"), py::arg("positions"),
-           py::arg("sequence"), py::arg("block_table"), py::arg("max_keys") = 0)
+      .def(py::init<Tensor, Tensor, Tensor, Tensor, int64_t, std::vector<int64_t>>(), py::kw_only(), py::arg("ids"),
+           py::arg("positions"), py::arg("sequence"), py::arg("block_table"), py::arg("max_keys") = 0,
+           py::arg("runs") = std::vector<int64_t>{})
       .def_readonly("ids", &Batch::ids)
       .def_readonly("positions", &Batch::positions);
   py::class_<AttentionParams>(m, "AttentionParams")
@@ -70,12 +71,12 @@ void register_encoder(py::module_& m) {
           "sample",
           [](E& e, const Tensor& logits, const Tensor& params, const Tensor& ids, const Tensor& counts,
              const Tensor& bias_ids, const Tensor& bias, const Tensor& mask, const Tensor& logprobs,
-             const Tensor& logprob_ids, bool filtered) {
-            e.sample({logits, params, counts, bias_ids, bias, mask, ids, logprobs, logprob_ids, filtered});
+             const Tensor& logprob_ids, const Tensor& rows, bool filtered) {
+            e.sample({logits, rows, params, counts, bias_ids, bias, mask, ids, logprobs, logprob_ids, filtered});
           },
           py::arg("logits"), py::arg("params"), py::arg("ids"), py::kw_only(), py::arg("counts") = none,
           py::arg("bias_ids") = none, py::arg("bias") = none, py::arg("mask") = none, py::arg("logprobs") = none,
-          py::arg("logprob_ids") = none, py::arg("filtered") = true)
+          py::arg("logprob_ids") = none, py::arg("rows") = none, py::arg("filtered") = true)
       .def("advance", &E::advance, py::arg("batch"), py::arg("ids"))
       .def("linear_group", [](E& e, const Tensor& x, const std::vector<LinearOut>& outs) { e.linear_group(x, outs); })
       .def("linear_add", &E::linear_add, py::arg("y"), py::arg("x"), py::arg("w"), py::arg("bias") = none)

@@ -58,6 +58,7 @@ def open_device(
         metal_statistics=bool(values["metal_statistics"]),
         metal_split_matmul=bool(values["metal_split_matmul"]),
         metal_simdgroup_attention=bool(values["metal_simdgroup_attention"]),
+        metal_command_macs=int(values["metal_command_macs"]),
         kernel_cache=_kernel_cache(name),
     )
     return device, dict(values)

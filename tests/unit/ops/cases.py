@@ -301,6 +301,7 @@ class Paged:
             sequence=ops.i32(self.sequence()),
             block_table=ops.i32(table),
             max_keys=int(self.positions().max()) + 1,
+            runs=[n for _, n in self.spans],
         )
 
 

@@ -49,7 +49,7 @@ class Ops:
         fused: bool = True,
         threads: int = 2,
         activations: str = "f32",
-        **switches: bool,
+        **switches: bool | int,
     ) -> None:
         self.device = core.Device(
             device, isa=isa, fused=fused, threads=threads, activations=activations, poison=True, **switches

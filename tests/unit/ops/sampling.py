@@ -65,12 +65,22 @@ def mask_words(allowed: Array) -> Array:
     return np.packbits(padded, bitorder="little").view("<u4")
 
 
-def draw(ops: Ops, logits: Array, rows: list[Row], *, top: int | None = 0, filtered: bool = True) -> Drawn:
+def draw(
+    ops: Ops,
+    logits: Array,
+    rows: list[Row],
+    *,
+    top: int | None = 0,
+    filtered: bool = True,
+    pick: list[int] | None = None,
+) -> Drawn:
     """logits [R, V] or [V] for all rows; optional tensors are passed where a row has something in them.
 
-    top: columns of logprobs behind the first; None: no logprobs.
+    top: columns of logprobs behind the first; None: no logprobs. pick: which of `rows` each row of logits
+    draws with, in place of its own; ids and logprobs are then in that order, steps and counts of all rows.
     """
-    logits = np.broadcast_to(np.asarray(logits, np.float32), (len(rows), np.shape(logits)[-1]))
+    drawn = len(rows if pick is None else pick)
+    logits = np.broadcast_to(np.asarray(logits, np.float32), (drawn, np.shape(logits)[-1]))
     vocab = logits.shape[1]
     given: dict[str, Any] = {}
     if any(r.prompt is not None or r.output is not None for r in rows):
@@ -91,10 +101,12 @@ def draw(ops: Ops, logits: Array, rows: list[Row], *, top: int | None = 0, filte
         given["mask"] = ops.u32(
             np.stack([mask_words(np.ones(vocab, bool) if r.mask is None else r.mask) for r in rows])
         )
-    out, params = ops.i32(np.full(len(rows), -7)), ops.u8(np.stack([r.params() for r in rows]))
+    if pick is not None:
+        given["rows"] = ops.i32(pick)
+    out, params = ops.i32(np.full(drawn, -7)), ops.u8(np.stack([r.params() for r in rows]))
     logprobs, logprob_ids = (
-        ops.empty(len(rows), 1 + (top or 0)),
-        ops.i32(np.full((len(rows), 1 + (top or 0)), -7)),
+        ops.empty(drawn, 1 + (top or 0)),
+        ops.i32(np.full((drawn, 1 + (top or 0)), -7)),
     )
     if top is not None:
         given |= {"logprobs": logprobs, "logprob_ids": logprob_ids}

@@ -25,9 +25,14 @@ def kv(o: Ops, heads: int = 2, d: int = 8, dtype: str = "f32") -> Any:
     return core.KvLayer(*(o.device.zeros(dtype, [1, heads, 16, d]) for _ in range(2)))
 
 
-def batch(o: Ops, rows: int = 3) -> Any:
+def batch(o: Ops, rows: int = 3, runs: tuple[int, ...] = ()) -> Any:
     return core.Batch(
-        ids=i32(o, rows), positions=i32(o, rows), sequence=i32(o, rows), block_table=i32(o, 1, 1), max_keys=1
+        ids=i32(o, rows),
+        positions=i32(o, rows),
+        sequence=i32(o, rows),
+        block_table=i32(o, 1, 1),
+        max_keys=1,
+        runs=runs,
     )
 
 
@@ -105,9 +110,17 @@ BAD: dict[str, tuple[Callable[[Ops, Any], None], str]] = {
         "gather_rows: y is f32[1, 8], expected f32[2, 8]",
     ),
     "softcap": (lambda o, e: e.softcap(f32(o, 3), 0.0), "softcap: cap 0, expected > 0"),
+    "attention runs": (
+        lambda o, e: e.attention(f32(o, 3, 4, 8), f32(o, 3, 4, 8), kv(o), batch(o, runs=(1, 1)), A()),
+        "attention: batch.runs has 2 rows, the batch 3",
+    ),
     "sample params": (
         lambda o, e: e.sample(f32(o, 2, 9), params(o), i32(o, 2)),
         "sample: params is u8[1, 48], expected u8[2, 48]",
+    ),
+    "sample rows": (
+        lambda o, e: e.sample(f32(o, 2, 9), params(o, 3), i32(o, 2), rows=i32(o, 3)),
+        "sample: rows is i32[3], expected i32[2]",
     ),
     "sample mask": (
         lambda o, e: e.sample(f32(o, 1, 33), params(o), i32(o, 1), mask=o.u32(np.zeros((1, 1)))),

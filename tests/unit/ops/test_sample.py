@@ -258,6 +258,29 @@ def test_logprobs_are_of_the_raw_logits(ops: Ops, vocab: int) -> None:
         assert np.allclose(got.logprobs[row, 1:], want[best], atol=1e-5)
 
 
+def test_rows_of_logits_draw_with_the_requests_they_name(ops: Ops) -> None:
+    """Of five requests three draw, in another order: as each does alone; the others are not touched."""
+    x = np.random.default_rng(8).standard_normal((3, 130)).astype(np.float32)
+    allowed = np.arange(130) % 3 == 0
+    requests = [
+        Row(temperature=1.0, seed=4, step=9, top_p=0.7),
+        Row(bias={7: 50.0}),
+        Row(mask=allowed),
+        Row(bias={11: 20.0, 3: 21.0}, top_logprobs=2),
+        Row(temperature=1.0, seed=5, presence=1.0, output=np.arange(130) % 2),
+    ]
+    pick = [4, 0, 2]
+    got = draw(ops, x, requests, top=2, pick=pick)
+    for i, request in enumerate(pick):
+        alone = draw(ops, x[i], [requests[request]], top=2)
+        assert got.ids[i] == alone.ids[0]
+    assert got.steps.tolist() == [10, 0, 1, 0, 1]
+    assert got.counts is not None
+    before = np.stack([np.zeros(130)] * 4 + [np.arange(130) % 2])
+    changed = np.argwhere(got.counts != before)
+    assert changed.tolist() == sorted([r, i] for r, i in zip(pick, got.ids.tolist(), strict=True))
+
+
 def test_logprob_ties_and_rows_that_ask_for_less(ops: Ops) -> None:
     x = np.zeros(300)
     x[[5, 200]] = 1.0
