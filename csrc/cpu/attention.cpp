@@ -63,36 +63,39 @@ void reference(const AttentionCall& c, const VectorKernels& kernels, ThreadPool&
   });
 }
 
-/// All spans of one run; a task is one block of one kv head, for all rows of the run.
+/// Keys of a span: a part of a KV block, so that few kv heads and keys still divide among threads.
+int64_t span_keys(const AttentionCall& c) { return c.block_tokens % kSpanKeys == 0 ? kSpanKeys : c.block_tokens; }
+
+/// All spans of one run; a task is one span of one kv head, for all rows of the run.
 void spans(const AttentionCall& c, const AttentionWorkspace::Run& run, const VectorKernels& kernels, ThreadPool& pool,
            AttentionWorkspace& space) {
-  const int64_t bt = c.block_tokens, group = c.group(), size = partial_size(c.head_dim);
+  const int64_t keys_each = span_keys(c), group = c.group(), size = partial_size(c.head_dim);
   const int64_t last = c.positions[run.row + run.rows - 1];
-  const int64_t block0 = c.first_key(c.positions[run.row]) / bt;
-  const int64_t blocks = last / bt - block0 + 1;
+  const int64_t span0 = c.first_key(c.positions[run.row]) / keys_each;
+  const int64_t n_spans = last / keys_each - span0 + 1;
   const int64_t keys = last - c.first_key(c.positions[run.row]) + 1;
-  // partials [rows, kv_heads, group, blocks, size]
-  float* partials = sized(space.partials, run.rows * c.heads * blocks * size);
+  // partials [rows, kv_heads, group, n_spans, size]
+  float* partials = sized(space.partials, run.rows * c.heads * n_spans * size);
   const bool serial = run.rows * c.heads * keys * c.head_dim < kSerialWork;
   const int64_t stride = group * size;  // a span writes its group side by side
 
-  each(pool, serial, c.kv_heads * blocks, [&](int64_t task, int worker) {
-    const int64_t kv_head = task % c.kv_heads, block = task / c.kv_heads;
+  each(pool, serial, c.kv_heads * n_spans, [&](int64_t task, int worker) {
+    const int64_t kv_head = task % c.kv_heads, span = task / c.kv_heads;
     float* work = sized(space.work[static_cast<size_t>(worker)], span_work(c));
     for (int64_t r = 0; r < run.rows; ++r) {
       const int64_t position = c.positions[run.row + r];
-      const int64_t begin = std::max((block0 + block) * bt, c.first_key(position));
-      const int64_t end = std::min((block0 + block + 1) * bt, position + 1);
+      const int64_t begin = std::max((span0 + span) * keys_each, c.first_key(position));
+      const int64_t end = std::min((span0 + span + 1) * keys_each, position + 1);
       if (begin >= end) continue;
-      float* out = partials + ((r * c.kv_heads + kv_head) * blocks + block) * stride;
+      float* out = partials + ((r * c.kv_heads + kv_head) * n_spans + span) * stride;
       kernels.attention.span(c, run.row + r, kv_head, begin, end, out, work);
     }
   });
   for (int64_t r = 0; r < run.rows; ++r) {
     const int64_t position = c.positions[run.row + r];
-    const int64_t first = c.first_key(position) / bt - block0, n = position / bt - block0 - first + 1;
+    const int64_t first = c.first_key(position) / keys_each - span0, n = position / keys_each - span0 - first + 1;
     for (int64_t head = 0; head < c.heads; ++head) {
-      const float* from = partials + ((r * c.kv_heads + head / group) * blocks + first) * stride + head % group * size;
+      const float* from = partials + ((r * c.kv_heads + head / group) * n_spans + first) * stride + head % group * size;
       kernels.attention.merge(c.y + ((run.row + r) * c.heads + head) * c.head_dim, from, n, stride, c.head_dim);
     }
   }

@@ -1,9 +1,9 @@
 #pragma once
 // Attention of the CPU device over KV blocks.
 //
-// Two forms. A run of rows of one sequence that is at most kSpanRows long goes span by span: one KV block
-// of one kv head gives each of its query heads a partial (maximum, sum, weighted values), and the partials
-// are merged in the order of the blocks. Longer runs go tile by tile: some tokens against kTileKeys
+// Two forms. A run of rows of one sequence that is at most kSpanRows long goes span by span: kSpanKeys keys
+// of one kv head give each of its query heads a partial (maximum, sum, weighted values), and the partials
+// are merged in their order. Longer runs go tile by tile: some tokens against kTileKeys
 // keys at a time, on packed float panels. Both partitions depend on positions only, never on the number of
 // threads or rows, so a row's result does not either.
 
@@ -45,6 +45,7 @@ struct AttentionCall {
 };
 
 constexpr int64_t kSpanRows = 8;    // a run up to this goes by spans
+constexpr int64_t kSpanKeys = 64;   // keys of a span, from a multiple of it, where it divides a block
 constexpr int64_t kTileKeys = 128;  // keys that a tile takes at a time, from a multiple of it
 constexpr int64_t kPadding = 32;    // floats: twice the widest vector
 
