@@ -24,6 +24,8 @@
 namespace saragossa::cpu::avx512 {
 namespace {
 
+#include "cpu/simd/weights_ahead.inl"
+
 constexpr int64_t kBlockOuts = 16;
 // Bytes ahead, into the second cache: the first one has too few outstanding misses to keep the memory busy.
 constexpr int64_t kPrefetch = 16384;
@@ -79,50 +81,6 @@ inline __m512i half_unit4(const uint8_t* p, const uint8_t* x) {
   }
   return _mm512_zextsi256_si512(sum);
 }
-
-/// Bytes that a core reads one behind the other, asked for ahead of their use; behind `end` those from `next` on. It
-/// turns once: of a share that is shorter than the distance, some first bytes of what follows are not asked for.
-class Ahead {
- public:
-  /// For a tile of rows of `row_bytes` from `data` on, `distance` bytes ahead; where nobody has asked for the first
-  /// ones yet, that is done at once.
-  Ahead(const uint8_t* data, int64_t row_bytes, const OutTile& tile, const uint8_t* next, int64_t distance)
-      : at_(data + tile.begin * row_bytes),
-        end_(data + std::max(tile.end, tile.upcoming.end) * row_bytes),
-        next_(next ? next : at_) {
-    if (tile.upcoming.asked) {
-      at_ += distance;
-      turn();
-    } else {
-      for (int64_t done = 0; done < distance; done += 512) fetch(512);
-    }
-  }
-
-  void fetch(int64_t bytes) {
-    ask(0, bytes);
-    pass(bytes);
-  }
-  /// fetch in parts: asks for [from, from + bytes) from here on, then passes all of it.
-  void ask(int64_t from, int64_t bytes) const {
-    for (int64_t line = from; line < from + bytes; line += 64)
-      _mm_prefetch(reinterpret_cast<const char*>(at_) + line, _MM_HINT_T1);
-  }
-  void pass(int64_t bytes) {
-    at_ += bytes;
-    turn();
-  }
-
- private:
-  void turn() {
-    if (at_ < end_) return;
-    at_ = next_ + (at_ - end_);
-    end_ = reinterpret_cast<const uint8_t*>(UINTPTR_MAX);
-  }
-
-  const uint8_t* at_;
-  const uint8_t* end_;
-  const uint8_t* next_;
-};
 
 /// 16 groups of `outs` outputs from g on: scales or biases as floats, 0 behind the last group.
 template <DType dtype, int outs>
