@@ -12,8 +12,8 @@
 //
 // Ownership: one thread has outputs [begin, end).
 //
-// 4 bits, group 64, int15: 16 GB/s from the second cache of a Zen 3; on a Zen 4 the Qwen3-0.6B shape decodes 49 tok/s on
-// one thread, 84 on two (45 and 72 with every line prefetched 4 KB ahead into the first cache).
+// 4 bits, group 64, int15: 16 GB/s from the second cache of a Zen 3; on a Zen 4 the Qwen3-0.6B shape decodes 49 tok/s
+// on one thread, 84 on two (45 and 72 with every line prefetched 4 KB ahead into the first cache).
 
 #include "cpu/avx2/linear_avx2.h"
 #include "cpu/avx2/simd_linear.h"
