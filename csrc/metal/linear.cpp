@@ -138,10 +138,10 @@ void MetalEncoder::do_linear_add_norm(const Tensor& y, const Tensor& z, const Te
     barrier();
     return do_rms_norm(z, y, norm, eps);
   }
-  const Tensor squares = scratch(DType::f32, {rows, (w.out + 3) / 4});
-  run_in_bound(*this, {x, {&out, 1}, SG_ADD_SQUARES, Activation::silu, squares}, &launch_matvec);
+  const OpScratch squares(*this, {{DType::f32, {rows, (w.out + 3) / 4}}});
+  run_in_bound(*this, {x, {&out, 1}, SG_ADD_SQUARES, Activation::silu, squares[0]}, &launch_matvec);
   barrier();
-  launch_norm_split(*this, z, y, squares, norm, eps);
+  launch_norm_split(*this, z, y, squares[0], norm, eps);
 }
 
 void MetalEncoder::do_linear_group(const Tensor& x, std::span<const LinearOut> outs) { run_group(*this, x, outs); }
@@ -152,7 +152,8 @@ void MetalEncoder::do_linear_gated(const Tensor& y, const Tensor& x, const Weigh
     const LinearOut outs[] = {{y, &gate, gate_bias}, {{}, &up, up_bias}};
     return run(*this, {x, outs, SG_GATED, act});
   }
-  const Tensor g = scratch(DType::f32, y.shape), u = scratch(DType::f32, y.shape);
+  const OpScratch parts(*this, {{DType::f32, y.shape}, {DType::f32, y.shape}});
+  const Tensor &g = parts[0], &u = parts[1];
   const LinearOut outs[] = {{g, &gate, gate_bias}, {u, &up, up_bias}};
   run_group(*this, x, outs);
   barrier();
