@@ -107,7 +107,7 @@ void Session::step(std::span<const int32_t> rows) {
   if (!ahead_) stepping_.assign(rows.begin(), rows.end());
   for (const int32_t row : rows) {
     Row& r = at(row);
-    committed(r, std::span(&r.drawn.id, 1), false);
+    committed(r, std::span(&r.drawn.id, 1), true);
   }
   bool drawn = true;
   for (size_t i = 0; i < rows.size(); ++i) drawn &= read_draw(rows[i], draws_[step.draws], static_cast<int64_t>(i));
