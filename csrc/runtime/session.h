@@ -115,7 +115,7 @@ class Session {
     Batch batch;
     Tensor logits;       // scratch of `forward`: what a step is still to draw from; none: `done` has all of it
     Submission forward;  // of a step that is drawn by a submission of its own
-    Submission done;
+    Submission done;     // goes first: it reads what `forward` holds
     void wait() const;
   };
 
