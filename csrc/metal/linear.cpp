@@ -90,6 +90,7 @@ Constants linear_constants(const LinearJob& job, uint32_t rows_of_group) {
 }
 
 int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile) {
+  u32(job.rows() * job.weight().in);  // kernels index x and y by 32 bits
   LinearParams params{u32(job.rows()), u32(job.weight().in), {}, {}, {}, shared_value(job.activation)};
   int64_t tiles = 0;
   for (size_t j = 0; j < job.outs.size(); ++j) {
@@ -104,7 +105,7 @@ int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile) {
     params.first_tile[j] = u32(tiles);
     params.depth[j] = u32(job.depth[j] > 0 ? job.depth[j] : job.weight().in);
     if (job.epilogue != SG_GATED || j == 0) tiles += (out.weight->out + tile - 1) / tile;
-    u32(job.rows() * out.weight->out);  // kernels index y by 32 bits
+    u32(job.rows() * out.weight->out);
   }
   launch.buffer(SG_LINEAR_X, job.x).params(SG_LINEAR_PARAMS, params);
   return tiles;
@@ -133,7 +134,8 @@ void MetalEncoder::do_linear_add_norm(const Tensor& y, const Tensor& z, const Te
                                       const Tensor& bias, const Tensor& norm, float eps) {
   const LinearOut out{y, &w, bias};
   const int64_t rows = x.shape[0];
-  if (rows == 0 || !takes_matvec(*context_, rows) || !context_->switches.metal_statistics) {
+  // Of many rows the sums of squares would take a quarter of their outputs.
+  if (rows == 0 || rows > context_->tuning.matvec_rows || !context_->switches.metal_statistics) {
     run(*this, {x, {&out, 1}, SG_ADD});
     barrier();
     return do_rms_norm(z, y, norm, eps);

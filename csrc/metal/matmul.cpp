@@ -116,6 +116,7 @@ bool tensor_ops_take(const LinearJob& job) {
 void launch_matmul_tensor(MetalEncoder& encoder, const LinearJob& job) {
   const int64_t rows = job.rows() <= 32 ? 32 : 64, in = job.weight().in;
   const int64_t padded_rows = round_up(job.rows(), rows), padded_in = round_up(in, kDepth);
+  u32(padded_rows * padded_in);  // kernels index x by 32 bits
   const OpScratch scratch(encoder, {{DType::f16, {padded_rows, padded_in}}, {DType::f32, {padded_rows}}});
   const Tensor &x = scratch[0], &scale = scratch[1];
   Launch(encoder, kHalfRows, kUnread)
