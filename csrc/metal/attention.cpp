@@ -137,19 +137,20 @@ void decode(MetalEncoder& encoder, const Call& c) {
   const Constants constants{{u32(plan.head_dim), u32(plan.pass_heads), shared_value(c.kv.k.dtype),
                              u32(c.kv.block_tokens()), u32(plan.split), plan.one() ? 1u : 0u},
                             6};
-  const auto partial = [&](int64_t width) {
-    return encoder.scratch(DType::f32, {plan.rows, plan.heads, plan.splits, width});
+  const auto attend = [&](const Tensor& sums, const Tensor& stats) {
+    Launch launch(encoder, kDecode, constants);
+    bind(launch, c, sums);
+    launch.buffer(SG_ATTENTION_STATS, stats)
+        .params(SG_ATTENTION_PARAMS, p)
+        .threadgroup_memory(SG_ATTENTION_SHARED, 4 * memory.floats)
+        .groups(std::min(plan.splits, tuning.attention_splits), plan.kv_heads * plan.passes, plan.rows,
+                32 * SG_DECODE_SIMDGROUPS);
   };
-  const Tensor sums = plan.one() ? c.y : partial(plan.head_dim);
-  const Tensor stats = plan.one() ? c.y : partial(2);
-  Launch launch(encoder, kDecode, constants);
-  bind(launch, c, sums);
-  launch.buffer(SG_ATTENTION_STATS, stats)
-      .params(SG_ATTENTION_PARAMS, p)
-      .threadgroup_memory(SG_ATTENTION_SHARED, 4 * memory.floats)
-      .groups(std::min(plan.splits, tuning.attention_splits), plan.kv_heads * plan.passes, plan.rows,
-              32 * SG_DECODE_SIMDGROUPS);
-  if (plan.one()) return;
+  if (plan.one()) return attend(c.y, c.y);
+  const auto partial = [&](int64_t width) { return Shape{plan.rows, plan.heads, plan.splits, width}; };
+  const OpScratch scratch(encoder, {{DType::f32, partial(plan.head_dim)}, {DType::f32, partial(2)}});
+  const Tensor &sums = scratch[0], &stats = scratch[1];
+  attend(sums, stats);
   encoder.barrier();
   Launch(encoder, kMerge, constants)
       .buffer(SG_MERGE_Y, c.y)

@@ -90,6 +90,7 @@ Constants linear_constants(const LinearJob& job, uint32_t rows_of_group) {
 }
 
 int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile) {
+  u32(job.rows() * job.weight().in);  // kernels index x and y by 32 bits
   LinearParams params{u32(job.rows()), u32(job.weight().in), {}, {}, {}, shared_value(job.activation)};
   int64_t tiles = 0;
   for (size_t j = 0; j < job.outs.size(); ++j) {
@@ -104,7 +105,7 @@ int64_t bind_linear(Launch& launch, const LinearJob& job, int64_t tile) {
     params.first_tile[j] = u32(tiles);
     params.depth[j] = u32(job.depth[j] > 0 ? job.depth[j] : job.weight().in);
     if (job.epilogue != SG_GATED || j == 0) tiles += (out.weight->out + tile - 1) / tile;
-    u32(job.rows() * out.weight->out);  // kernels index y by 32 bits
+    u32(job.rows() * out.weight->out);
   }
   launch.buffer(SG_LINEAR_X, job.x).params(SG_LINEAR_PARAMS, params);
   return tiles;
@@ -133,15 +134,16 @@ void MetalEncoder::do_linear_add_norm(const Tensor& y, const Tensor& z, const Te
                                       const Tensor& bias, const Tensor& norm, float eps) {
   const LinearOut out{y, &w, bias};
   const int64_t rows = x.shape[0];
-  if (rows == 0 || !takes_matvec(*context_, rows) || !context_->switches.metal_statistics) {
+  // Of many rows the sums of squares would take a quarter of their outputs.
+  if (rows == 0 || rows > context_->tuning.matvec_rows || !context_->switches.metal_statistics) {
     run(*this, {x, {&out, 1}, SG_ADD});
     barrier();
     return do_rms_norm(z, y, norm, eps);
   }
-  const Tensor squares = scratch(DType::f32, {rows, (w.out + 3) / 4});
-  run_in_bound(*this, {x, {&out, 1}, SG_ADD_SQUARES, Activation::silu, squares}, &launch_matvec);
+  const OpScratch squares(*this, {{DType::f32, {rows, (w.out + 3) / 4}}});
+  run_in_bound(*this, {x, {&out, 1}, SG_ADD_SQUARES, Activation::silu, squares[0]}, &launch_matvec);
   barrier();
-  launch_norm_split(*this, z, y, squares, norm, eps);
+  launch_norm_split(*this, z, y, squares[0], norm, eps);
 }
 
 void MetalEncoder::do_linear_group(const Tensor& x, std::span<const LinearOut> outs) { run_group(*this, x, outs); }
@@ -152,7 +154,8 @@ void MetalEncoder::do_linear_gated(const Tensor& y, const Tensor& x, const Weigh
     const LinearOut outs[] = {{y, &gate, gate_bias}, {{}, &up, up_bias}};
     return run(*this, {x, outs, SG_GATED, act});
   }
-  const Tensor g = scratch(DType::f32, y.shape), u = scratch(DType::f32, y.shape);
+  const OpScratch parts(*this, {{DType::f32, y.shape}, {DType::f32, y.shape}});
+  const Tensor &g = parts[0], &u = parts[1];
   const LinearOut outs[] = {{g, &gate, gate_bias}, {u, &up, up_bias}};
   run_group(*this, x, outs);
   barrier();

@@ -58,7 +58,8 @@ void run_split(MetalEncoder& encoder, const LinearJob& job) {
     floats += splits_of(job, j) * job.rows() * job.outs[j].weight->out;
   }
   u32(floats);
-  const Tensor parts = encoder.shared_scratch(floats);
+  const OpScratch scratch(encoder, {{DType::f32, {floats}}});
+  const Tensor& parts = scratch[0];
   std::array<LinearOut, 3> sums;
   for (size_t j = 0; j < job.outs.size(); ++j) {
     const int64_t rows = splits_of(job, j) * job.rows(), out = job.outs[j].weight->out;
@@ -78,7 +79,6 @@ void run_split(MetalEncoder& encoder, const LinearJob& job) {
     if (job.epilogue != SG_GATED || j == 0) width += job.outs[j].weight->out;
   }
   launch.buffer(SG_MERGE_PARTS, parts).params(SG_MERGE_PARAMS, merge).threads(job.rows() * width);
-  encoder.release_shared_scratch();
 }
 
 }  // namespace
@@ -116,8 +116,9 @@ bool tensor_ops_take(const LinearJob& job) {
 void launch_matmul_tensor(MetalEncoder& encoder, const LinearJob& job) {
   const int64_t rows = job.rows() <= 32 ? 32 : 64, in = job.weight().in;
   const int64_t padded_rows = round_up(job.rows(), rows), padded_in = round_up(in, kDepth);
-  const Tensor x = encoder.scratch(DType::f16, {padded_rows, padded_in});
-  const Tensor scale = encoder.scratch(DType::f32, {padded_rows});
+  u32(padded_rows * padded_in);  // kernels index x by 32 bits
+  const OpScratch scratch(encoder, {{DType::f16, {padded_rows, padded_in}}, {DType::f32, {padded_rows}}});
+  const Tensor &x = scratch[0], &scale = scratch[1];
   Launch(encoder, kHalfRows, kUnread)
       .buffer(SG_HALF_Y, x)
       .buffer(SG_HALF_SCALE, scale)

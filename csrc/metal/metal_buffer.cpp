@@ -97,7 +97,10 @@ std::shared_ptr<Allocation> Memory::window(const std::shared_ptr<MappedFile>& fi
 Tensor Arena::take(DType dtype, Shape shape) {
   const int64_t bytes = (shape.numel() * size_of(dtype) + 63) / 64 * 64;
   while (chunk_ < chunks_.size() && used_ + bytes > chunks_[chunk_]->size()) ++chunk_, used_ = 0;
-  if (chunk_ == chunks_.size()) chunks_.push_back(memory_.allocate(std::max(kChunk, bytes)));
+  if (chunk_ == chunks_.size()) {
+    const int64_t least = chunks_.empty() ? std::max(kChunk, first_) : kChunk;
+    chunks_.push_back(memory_.allocate(std::max(least, bytes)));
+  }
   Tensor out{chunks_[chunk_], used_, dtype, shape};
   used_ += bytes;
   if (poison_) std::memset(out.buffer->raw() + out.offset, 0xff, static_cast<size_t>(bytes));  // NaN
@@ -105,7 +108,19 @@ Tensor Arena::take(DType dtype, Shape shape) {
 }
 
 void Arena::reset() {
-  if (chunks_.size() > 1) chunks_.resize(1);
+  int64_t kept = 0, taken = used_;
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    kept += chunks_[i]->size();
+    if (i < chunk_) taken += chunks_[i]->size();
+  }
+  small_ = kept > kChunk && taken < kept / 4 ? small_ + 1 : 0;
+  const bool shrinks = small_ == kPatience;
+  // Made when it is asked for: here nothing may fail.
+  if (shrinks || (chunks_.size() > 1 && kept <= memory_.max_buffer())) {
+    chunks_.clear();
+    first_ = shrinks ? taken : kept;
+    small_ = 0;
+  }
   chunk_ = 0;
   used_ = 0;
 }

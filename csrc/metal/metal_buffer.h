@@ -65,6 +65,9 @@ class Memory {
   /// The file's own pages where `offset` is a multiple of kMapAlignment, else a copy.
   std::shared_ptr<MetalBuffer> map(const std::shared_ptr<MappedFile>& file, int64_t offset, int64_t bytes);
 
+  /// Bytes of the largest buffer.
+  int64_t max_buffer() const { return max_buffer_; }
+
   /// Kernels load weights eight bytes at a time.
   static constexpr int64_t kMapAlignment = 8;
 
@@ -92,16 +95,20 @@ class Arena {
   Arena(Memory& memory, bool poison) : memory_(memory), poison_(poison) {}
   /// 64-byte aligned.
   Tensor take(DType dtype, Shape shape);
-  /// For the next submission. Keeps the first chunk only.
+  /// For the next submission, which finds what this one took in one buffer: steps that need the same make none. What
+  /// is much more than many submissions in turn have taken goes back to the system.
   void reset();
 
  private:
   static constexpr int64_t kChunk = int64_t{1} << 24;
+  static constexpr int kPatience = 64;  // submissions
   Memory& memory_;
   bool poison_;
   std::vector<std::shared_ptr<MetalBuffer>> chunks_;
   size_t chunk_ = 0;
-  int64_t used_ = 0;
+  int64_t used_ = 0;   // of chunk_
+  int64_t first_ = 0;  // bytes of the first chunk, when it is made
+  int small_ = 0;      // submissions in turn that took a fraction of what is kept
 };
 
 }  // namespace saragossa::metal

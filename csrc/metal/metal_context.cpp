@@ -74,15 +74,17 @@ void Step::commit(Context& context) {
 }
 
 void Step::cut(Context& context) {
+  earlier.push_back(buffer);  // before it runs: nobody loses what the GPU has
   commit(context);
-  earlier.push_back(std::move(buffer));
   open(context);
 }
 
 void Step::check() const {
   const auto check = [](MTL::CommandBuffer* part) {
-    if (part->status() == MTL::CommandBufferStatusCompleted) return;
     const Pool pool;
+    // Metal promises no moment at which the end of an earlier one is seen.
+    if (part->status() < MTL::CommandBufferStatusCompleted) part->waitUntilCompleted();
+    if (part->status() == MTL::CommandBufferStatusCompleted) return;
     fail(ErrorKind::device, "metal: the GPU did not finish a step: ", text_of(part->error()));
   };
   for (const auto& part : earlier) check(part.get());

@@ -5,6 +5,11 @@
 #include <utility>
 
 namespace saragossa::metal {
+namespace {
+
+int64_t bytes_of(DType dtype, const Shape& shape) { return (shape.numel() * size_of(dtype) + 63) / 64 * 64; }
+
+}  // namespace
 
 MetalEncoder::MetalEncoder(Device& device, std::shared_ptr<Context> context)
     : CommandEncoder(device), context_(std::move(context)), step_(std::make_unique<Step>(*context_)) {}
@@ -40,15 +45,6 @@ void MetalEncoder::barrier() {
   compute()->memoryBarrier(MTL::BarrierScopeBuffers);
 }
 
-Tensor MetalEncoder::shared_scratch(int64_t floats) {
-  order();
-  if (!shared_ || shared_.numel() < floats)
-    shared_ = scratch(DType::f32, {floats});
-  else if (barriers_ < shared_free_)
-    barrier();
-  return shared_.slice(0, floats);
-}
-
 void MetalEncoder::dispatched(const Kernel& kernel) {
   if (context_->switches.metal_resident) return;
   threadgroup_slots_ = 0;  // a new encoder
@@ -65,6 +61,7 @@ void MetalEncoder::work(int64_t multiply_adds) {
   if (!cut) return;
   threadgroup_slots_ = 0;  // a new encoder
   step_->cut(*context_);
+  ++barriers_;  // it waits for the fence
 }
 
 int64_t MetalEncoder::rows_in_bound(int64_t multiply_adds_per_row) const {
@@ -77,6 +74,34 @@ bool MetalEncoder::has_fused(FusedOp) const { return true; }
 
 Submission MetalEncoder::do_submit(bool) {
   return Submission(std::make_shared<MetalSubmission>(context_, std::move(step_), take_records()));
+}
+
+OpScratch::OpScratch(MetalEncoder& encoder, std::initializer_list<std::pair<DType, Shape>> parts) : encoder_(encoder) {
+  require(parts.size() <= parts_.size(), "metal: scratch of ", parts.size(), " parts");
+  int64_t bytes = 0;
+  for (const auto& [dtype, shape] : parts) bytes += bytes_of(dtype, shape);
+  encoder.order();
+  if (!encoder.shared_ || encoder.shared_used_ + bytes > encoder.shared_.numel()) {
+    // What open scopes hold stays where it is; next time all of it has a place here.
+    encoder.shared_ = encoder.scratch(DType::u8, {encoder.shared_used_ + bytes});
+    encoder.shared_used_ = 0;
+    encoder.shared_free_ = 0;
+    ++encoder.shared_renewed_;
+  } else if (encoder.barriers_ < encoder.shared_free_) {
+    encoder.barrier();
+  }
+  renewed_ = encoder.shared_renewed_;
+  begin_ = encoder.shared_used_;
+  size_t i = 0;
+  for (const auto& [dtype, shape] : parts) {
+    parts_[i++] = {encoder.shared_.buffer, encoder.shared_.offset + encoder.shared_used_, dtype, shape};
+    encoder.shared_used_ += bytes_of(dtype, shape);
+  }
+}
+
+OpScratch::~OpScratch() {
+  if (encoder_.shared_renewed_ == renewed_) encoder_.shared_used_ = begin_;
+  encoder_.shared_free_ = encoder_.barriers_ + 1;
 }
 
 }  // namespace saragossa::metal

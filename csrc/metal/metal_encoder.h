@@ -3,7 +3,10 @@
 // The ops' bodies stand by family: elementwise.cpp, norm.cpp, rope.cpp, attention.cpp, linear.cpp, matmul.cpp,
 // embed.cpp, sample.cpp.
 
+#include <array>
+#include <initializer_list>
 #include <memory>
+#include <utility>
 
 #include "encoder.h"
 #include "metal/metal_context.h"
@@ -26,9 +29,6 @@ class MetalEncoder final : public CommandEncoder {
   void clear_threadgroup_memory();
   /// After a dispatch: runs it at once, and times it, where the switch `metal_resident` is off.
   void dispatched(const Kernel& kernel);
-  /// Scratch that ops of the encoder take in turn; released when the last dispatch that uses it is encoded.
-  Tensor shared_scratch(int64_t floats);
-  void release_shared_scratch() { shared_free_ = barriers_ + 1; }
   /// Before the dispatches of an op over many rows: counts its multiply-adds, and goes on in another command buffer
   /// where this one would pass the bound. A step of few rows, a decoded token, asks for none and stays whole.
   void work(int64_t multiply_adds);
@@ -67,14 +67,40 @@ class MetalEncoder final : public CommandEncoder {
   Submission do_submit(bool interruptible) override;
 
  private:
+  friend class OpScratch;
+
   std::shared_ptr<Context> context_;
   std::unique_ptr<Step> step_;
-  size_t ordered_ = 0;  // records whose barrier stands
-  size_t barriers_ = 0;
-  Tensor shared_;
-  size_t shared_free_ = 0;          // the barrier behind which shared_ may be written again
+  size_t ordered_ = 0;   // records whose barrier stands
+  size_t barriers_ = 0;  // and other points behind which all is done that was dispatched before
+  // Of OpScratch.
+  Tensor shared_;              // u8
+  int64_t shared_used_ = 0;    // bytes that open scopes hold
+  size_t shared_renewed_ = 0;  // how often it was too small
+  size_t shared_free_ = 0;     // the barrier behind which what scopes have left may be written again
+
   uint32_t threadgroup_slots_ = 0;  // with a length, one bit each
   int64_t work_ = 0;                // multiply-adds that the command buffer holds
+};
+
+/// Scratch of one op, or of a part of it, as long as it is in scope: until the last dispatch that uses it is encoded.
+/// Ops after it get the same bytes, with a barrier in front where none stands, so that a step needs as much as its
+/// most demanding op, whatever the number of layers. Scopes nest.
+class OpScratch {
+ public:
+  /// Of this dtype and shape each; two at most.
+  OpScratch(MetalEncoder& encoder, std::initializer_list<std::pair<DType, Shape>> parts);
+  ~OpScratch();
+  OpScratch(const OpScratch&) = delete;
+  OpScratch& operator=(const OpScratch&) = delete;
+
+  const Tensor& operator[](size_t part) const { return parts_[part]; }
+
+ private:
+  MetalEncoder& encoder_;
+  size_t renewed_;  // of its memory
+  int64_t begin_;
+  std::array<Tensor, 2> parts_;
 };
 
 }  // namespace saragossa::metal

@@ -68,8 +68,8 @@ void Session::configure(int row, const Sampling& sampling) {
     const Tensor counts = counts_.slice(row, 1);
     std::memset(host_data<uint32_t>(counts), 0, static_cast<size_t>(counts.nbytes()));
   }
-  if (r.sampling.penalties()) count_prompt(row, r.tokens);
-  r.prompt = static_cast<int64_t>(r.tokens.size());
+  r.generated.assign(r.tokens.size(), false);
+  sync(row);
 }
 
 void Session::reserve_bias(int64_t entries) {
@@ -187,10 +187,10 @@ void Session::count_prompt(int row, std::span<const int32_t> tokens) {
   for (const int32_t id : tokens) counts[id] |= SG_COUNT_PROMPT;
 }
 
-void Session::committed(Row& row, std::span<const int32_t> tokens, bool prompt) {
+void Session::committed(Row& row, std::span<const int32_t> tokens, bool generated) {
   row.state.commit(static_cast<int64_t>(tokens.size()));
   row.tokens.insert(row.tokens.end(), tokens.begin(), tokens.end());
-  if (prompt) row.prompt = static_cast<int64_t>(row.tokens.size());
+  row.generated.resize(row.tokens.size(), generated);
 }
 
 void Session::append(int row, std::span<const int32_t> tokens,
@@ -217,7 +217,7 @@ void Session::append(int row, std::span<const int32_t> tokens,
     sync(row);
     throw;
   }
-  committed(r, tokens, true);
+  committed(r, tokens, false);
 }
 
 void Session::prefill(int row, std::span<const int32_t> tokens, bool draw) {
@@ -232,13 +232,16 @@ void Session::prefill(int row, std::span<const int32_t> tokens, bool draw) {
 }
 
 void Session::sync(int row) {
-  const Row& r = at(row);
+  Row& r = at(row);
   host_data<SampleParams>(params_)[row].step = r.sampling.params.step + r.draws;
   if (!r.sampling.penalties()) return;
+  r.counted = true;
   uint32_t* counts = host_data<uint32_t>(counts_.slice(row, 1));
   std::fill_n(counts, model_->decoder->spec().vocab, 0u);
-  count_prompt(row, std::span(r.tokens).first(static_cast<size_t>(r.prompt)));
-  for (size_t i = static_cast<size_t>(r.prompt); i < r.tokens.size(); ++i) ++counts[r.tokens[i]];
+  for (size_t i = 0; i < r.tokens.size(); ++i) {
+    uint32_t& count = counts[r.tokens[i]];
+    count = r.generated[i] ? count + 1 : count | SG_COUNT_PROMPT;
+  }
   if (r.has_drawn) ++counts[r.drawn.id];
 }
 
@@ -251,7 +254,7 @@ void Session::rewind(int row, int64_t to) {
   r.has_drawn = false;
   r.state.rewind(to);
   r.tokens.resize(static_cast<size_t>(to));
-  r.prompt = std::min(r.prompt, to);
+  r.generated.resize(static_cast<size_t>(to));
   sync(row);
 }
 
@@ -262,7 +265,7 @@ std::shared_ptr<const Snapshot> Session::snapshot(int row) {
   std::shared_ptr<Snapshot> out(new Snapshot(model_));
   out->state_.share_prefix(r.state, r.state.length());
   out->tokens_ = r.tokens;
-  out->prompt_ = r.prompt;
+  out->generated_ = r.generated;
   return out;
 }
 
@@ -278,7 +281,7 @@ void Session::restore(int row, const Snapshot& from) {
   r.state.rewind(0);
   r.state.share_prefix(from.state_, from.length());
   r.tokens = from.tokens_;
-  r.prompt = from.prompt_;
+  r.generated = from.generated_;
   sync(row);
 }
 

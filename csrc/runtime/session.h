@@ -53,7 +53,7 @@ class Snapshot {
   std::shared_ptr<Model> model_;  // goes last: the blocks belong to its cache
   SequenceState state_;
   std::vector<int32_t> tokens_;
-  int64_t prompt_ = 0;
+  std::vector<bool> generated_;
 };
 
 class Session {
@@ -66,7 +66,8 @@ class Session {
   /// Tokens of a row in the cache; the last drawn one is not yet among them.
   int64_t length(int row) const { return at(row).state.length(); }
 
-  /// Before a row's prefill. Forgets the row's counts.
+  /// Before a row's prefill. Penalties take what the row holds for its prompt; a drawn token that was not run yet, and
+  /// those to come, for output, whatever prompts come between them.
   void configure(int row, const Sampling& sampling);
   /// Allowed ids of the row's next draws, one bit each, (vocab + 31) / 32 words; empty: all. Between two steps it
   /// does not wait for the forward that runs ahead.
@@ -95,7 +96,7 @@ class Session {
     explicit Row(KvCache& cache) : state(cache) {}
     SequenceState state;
     std::vector<int32_t> tokens;  // as long as state.length()
-    int64_t prompt = 0;           // how many of them came through prefill
+    std::vector<bool> generated;  // of each of them: drawn since configure, else a part of the prompt
     Sampling sampling;
     uint32_t draws = 0;    // since configure
     bool masked = false;   // by its row of masks_
@@ -114,7 +115,7 @@ class Session {
     Batch batch;
     Tensor logits;       // scratch of `forward`: what a step is still to draw from; none: `done` has all of it
     Submission forward;  // of a step that is drawn by a submission of its own
-    Submission done;
+    Submission done;     // goes first: it reads what `forward` holds
     void wait() const;
   };
 
@@ -136,7 +137,7 @@ class Session {
   /// Appends tokens to the row by one submission that `encode` fills; where it fails the row stays as it was.
   void append(int row, std::span<const int32_t> tokens,
               const std::function<void(CommandEncoder&, const Batch&)>& encode);
-  void committed(Row& row, std::span<const int32_t> tokens, bool prompt);
+  void committed(Row& row, std::span<const int32_t> tokens, bool generated);
 
   /// The step after `ahead` ones that run: 0 begins from the tokens that the host knows, 1 from those on the device.
   RunningStep start_step(std::span<const int32_t> rows, int64_t ahead);

@@ -85,10 +85,10 @@ void Session::step(std::span<const int32_t> rows) {
     check_tokens(r, std::span(&r.drawn.id, 1));
   }
   if (ahead_ && !std::equal(rows.begin(), rows.end(), ahead_->rows.begin(), ahead_->rows.end())) settle();
-  RunningStep step;
+  std::optional<RunningStep> step;
   try {
-    step = ahead_ ? *std::exchange(ahead_, std::nullopt) : start_step(rows, 0);
-    if (step.logits) start_draw(step);
+    step = ahead_ ? std::exchange(ahead_, std::nullopt) : start_step(rows, 0);
+    if (step->logits) start_draw(*step);
     if (may_run_ahead(rows)) {
       try {
         ahead_ = start_step(rows, 1);
@@ -96,10 +96,10 @@ void Session::step(std::span<const int32_t> rows) {
         ahead_.reset();
       }
     }
-    step.wait();
+    step->wait();
   } catch (...) {  // the rows stand where they stood
     settle();
-    step = {};  // waits for what runs of it
+    step.reset();  // waits for what runs of it, the draw first: it reads the forward's scratch
     stepping_.clear();
     for (const int32_t row : rows) sync(row);
     throw;
@@ -107,10 +107,10 @@ void Session::step(std::span<const int32_t> rows) {
   if (!ahead_) stepping_.assign(rows.begin(), rows.end());
   for (const int32_t row : rows) {
     Row& r = at(row);
-    committed(r, std::span(&r.drawn.id, 1), false);
+    committed(r, std::span(&r.drawn.id, 1), true);
   }
   bool drawn = true;
-  for (size_t i = 0; i < rows.size(); ++i) drawn &= read_draw(rows[i], draws_[step.draws], static_cast<int64_t>(i));
+  for (size_t i = 0; i < rows.size(); ++i) drawn &= read_draw(rows[i], draws_[step->draws], static_cast<int64_t>(i));
   if (!drawn) fail_draw();
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 import saragossa.errors
 from metal.emulator import Emulator
-from metal.models import NAME, PROMPT, SAMPLED, drawn, fault, loaded, steps
+from metal.models import NAME, PROMPT, SAMPLED, drawn, fault, idle, loaded, steps
 from saragossa import _core
 from saragossa import _core_test as core
 from unit.ops.cases import Paged, attention_case
@@ -117,8 +117,10 @@ def test_a_batch_that_was_cut_leaves_no_finding(emulator: Emulator) -> None:
         ops = Ops(device="metal", metal_command_macs=1)
         case = attention_case("cut", Paged(((70, 40), (9, 1)), 6, 2, 64))
         enc = ops.begin()
+        emulator.counters(reset=True)
         y = case.encode(ops, enc, case.inputs())
         enc.submit().wait()
+        assert emulator.counters()["command_buffers"] == 4  # tiles of 16 rows of the 40, and the one row
         got = read(y)["y"]
     finally:
         emulator.set("reorder", False)
@@ -187,6 +189,60 @@ def test_a_failure_after_a_cut_leaves_the_session_as_it_was(emulator: Emulator, 
     session.rewind(0, 9)
     session.rewind(0, 0)
     assert drawn(session, 0, LONG, 4, SAMPLED) == want
+
+
+@pytest.mark.usefixtures("bounded")
+@pytest.mark.parametrize("after", [0, 1, 2, 5])
+def test_a_step_of_many_rows_that_fails_after_a_cut(emulator: Emulator, after: int) -> None:
+    """Nine rows are cut, ahead as well; whichever part fails, the rows go on from where they stood."""
+    model = loaded(NAME)
+    rows = range(9)
+
+    def start(core: _core.Session) -> list[list[int]]:
+        return [drawn(core, row, PROMPT[: 5 + row], 1, {**SAMPLED, "seed": row}) for row in rows]
+
+    def step(core: _core.Session, ids: list[list[int]]) -> None:
+        core.step(rows)
+        for row in rows:
+            ids[row].append(core.drawn(row)[0])
+
+    core = _core.Session(model.model, 9, model.context)
+    want = start(core)
+    for _ in range(5):
+        step(core, want)
+    core = _core.Session(model.model, 9, model.context)
+    got = start(core)
+    emulator.counters(reset=True)
+    step(core, got)
+    assert emulator.counters()["command_buffers"] >= 4  # of two steps
+    idle(model)
+    failures: list[str] = []
+    with fault(emulator, after):
+        while len(got[0]) < len(want[0]):
+            try:
+                step(core, got)
+            except saragossa.errors.DeviceError as error:
+                failures.append(str(error))
+    assert ["GPU did not finish" in text for text in failures] == [True]
+    assert got == want
+
+
+@pytest.mark.usefixtures("bounded")
+def test_the_end_of_a_part_may_be_seen_late(emulator: Emulator) -> None:
+    """Only who waits for a command buffer knows what became of it."""
+    model = loaded(NAME)
+    core = _core.Session(model.model, 1, model.context)
+    want = drawn(core, 0, LONG[:60], 4, SAMPLED)
+    core.rewind(0, 0)
+    emulator.set("late_status", True)
+    try:
+        assert drawn(core, 0, LONG[:60], 4, SAMPLED) == want
+        core.rewind(0, 0)
+        with fault(emulator, 1), pytest.raises(saragossa.errors.DeviceError, match="GPU did not finish"):
+            core.prefill(0, LONG[:60], True)
+        assert core.length(0) == 0
+    finally:
+        emulator.set("late_status", False)
 
 
 @pytest.mark.usefixtures("bounded")

@@ -150,6 +150,24 @@ def test_a_guided_step_that_fails_leaves_the_row_where_it_stood(emulator: Emulat
     assert ids == want
 
 
+def test_a_session_that_goes_takes_a_forward_without_its_draw_with_it(emulator: Emulator) -> None:
+    model = loaded(NAME)
+    vocab = model.spec.decoder.vocab
+    free = model.model.free_blocks
+    want = guided(_core.Session(model.model, 1, model.context), vocab, 6, SAMPLED)
+    core = _core.Session(model.model, 1, model.context)
+    emulator.set("check", True)  # a buffer that is gone while the GPU uses it would be found
+    emulator.set("lazy_ms", 100)  # the forward has not begun when the session goes
+    try:
+        guided(core, vocab, 3, SAMPLED)
+        del core
+    finally:
+        emulator.set("lazy_ms", 0)
+    emulator.set("check", False)
+    assert model.model.free_blocks == free
+    assert guided(_core.Session(model.model, 1, model.context), vocab, 6, SAMPLED) == want
+
+
 def test_a_checked_guided_session_leaves_no_finding(emulator: Emulator) -> None:
     emulator.set("check", True)
     emulator.set("order", "random")

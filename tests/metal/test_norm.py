@@ -72,8 +72,15 @@ def test_a_long_row_has_several_threadgroups(metal: Ops, emulator: Emulator) -> 
     reads = sorted((b["requested_read"], b["unique_read"]) for b in norm["buffers"] if b["requested_read"])
     assert reads == sorted([(rows * n * 4,) * 2, (rows * n * 4, n * 4), (rows * groups * n, rows * n)])
     assert linear["unique_written"] == rows * (n * 4 + n)  # y, and a float for each four of it
-    linear_add_norm(device(metal_statistics=False), case, rows)
-    assert [d["kernel"] for d in emulator.counters()["dispatch_list"]] == ["matvec", "rms_norm"]
+    few = make(70, 64, 4, 64, "bf16")
+    for ops, count, kernel in (
+        (device(metal_statistics=False), 2, "rms_norm"),
+        (device(metal_matmul=False), 8, "rms_norm_split"),
+        (device(metal_matmul=False), 9, "rms_norm"),  # sums of so many rows are not kept
+    ):
+        emulator.counters(reset=True)
+        linear_add_norm(ops, few, count)
+        assert [d["kernel"] for d in emulator.counters()["dispatch_list"]] == ["matvec", kernel]
 
 
 @pytest.fixture

@@ -173,6 +173,36 @@ def test_a_prompt_after_a_drawn_token_forgets_that_token() -> None:
     assert core.drawn(0)[0] == 51
 
 
+def talk(core: _core.Session) -> list[int]:
+    """Steps of two rows or of one, more of a prompt without `configure`, and steps: all that is drawn."""
+    # Twelve favourites: which is next depends on what was drawn, and how often.
+    penalties: dict[str, object] = {"presence_penalty": 8.0, "frequency_penalty": 5.0}
+    penalties["bias"] = [(50 + i, 100.0 - 4 * i) for i in range(12)]
+    ids = drawn(core, 0, PROMPT, 1, {"temperature": 0.9, "seed": 2, **penalties})
+    ids += drawn(core, 1, PROMPT[:7], 1, penalties)
+    for turn in range(3):
+        for rows in ([0, 1], [1, 0], [0], [0], [0, 1]):
+            core.step(rows)
+            ids += [core.drawn(row)[0] for row in rows]
+        core.prefill(turn % 2, ids[-4:], True)  # now they are output and prompt
+        ids.append(core.drawn(turn % 2)[0])
+        if turn == 1:
+            core.restore(1, core.snapshot(0))
+            core.prefill(1, [9], True)
+            core.configure(0, temperature=0.9, seed=3, **penalties)  # with a drawn token
+    return ids
+
+
+@pytest.mark.parametrize("name", [NAME, "gemma3"])
+def test_what_penalties_count_does_not_depend_on_running_ahead(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = talk(session(name, rows=2))
+    assert talk(session(name, rows=2, device="cpu")) == ahead
+    monkeypatch.setenv("SARAGOSSA_RUN_AHEAD", "off")
+    assert talk(session(name, rows=2)) == ahead
+
+
 @pytest.mark.parametrize("bad", ["nan", "masked"])
 def test_a_row_without_a_draw_leaves_the_others(bad: str) -> None:
     """A NaN among its logits, or all tokens masked: it has no token to go on from, its neighbours do."""

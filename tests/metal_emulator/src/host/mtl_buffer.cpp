@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "classes.h"
+#include "kernel/counters.h"
 #include "kernel/report.h"
 #include "kernel/settings.h"
 #include "mtl_device.h"
@@ -27,7 +28,9 @@ bool acceptable(const char* selector, UInteger length, UInteger options) {
                       " is not one of Apple silicon's buffers; use shared or private");
     return false;
   }
-  return length <= max_buffer_length() && !fails_now(settings().fail_allocation);
+  if (length > max_buffer_length() || fails_now(settings().fail_allocation)) return false;
+  ++calls().new_buffers;
+  return true;
 }
 
 struct BufferMethods : MethodsOf<MTLBuffer> {

@@ -40,7 +40,9 @@ MTLCommandBuffer::~MTLCommandBuffer() {
 
 CommandBufferStatus MTLCommandBuffer::status() {
   std::lock_guard lock(mutex_);
-  if (status_ >= CommandBufferStatus::completed) queue->thread->host_saw(number);
+  if (status_ < CommandBufferStatus::completed) return status_;
+  if (settings().late_status && !told_) return CommandBufferStatus::committed;
+  queue->thread->host_saw(number);
   return status_;
 }
 
@@ -77,7 +79,9 @@ void MTLCommandBuffer::wait(CommandBufferStatus for_status) {
   lock.lock();
   const bool completion = for_status == CommandBufferStatus::completed;
   changed_.wait(lock, [&] { return completion ? done_ : status_ >= for_status; });
-  if (completion) queue->thread->host_saw(number);
+  if (!completion) return;
+  told_ = true;
+  queue->thread->host_saw(number);
 }
 
 void MTLCommandBuffer::add_completed_handler(const void* block) {
@@ -114,6 +118,10 @@ void MTLCommandBuffer::run() {
   end_time = now();
   commands.clear();
   kept.clear();
+  if (!completed_handlers_.empty()) {
+    const std::lock_guard lock(mutex_);
+    told_ = true;
+  }
   advance(error ? CommandBufferStatus::error : CommandBufferStatus::completed);
   if (!completed_handlers_.empty()) queue->thread->host_saw(number);
   for (const Handler& handler : completed_handlers_) handler(this);

@@ -78,6 +78,7 @@ struct MTLCommandBuffer final : Instance<MTLCommandBuffer, Labelled> {
   std::condition_variable changed_;
   CommandBufferStatus status_ = CommandBufferStatus::not_enqueued;
   bool done_ = false;  // the completed handlers have returned
+  bool told_ = false;  // somebody was told of the end
   std::thread::id handler_thread_;
 };
 

@@ -112,6 +112,7 @@ std::string counters_json() {
                                                                {"host_waits", c.host_waits},
                                                                {"readbacks", c.readbacks},
                                                                {"inline_bytes", c.inline_bytes},
+                                                               {"new_buffers", c.new_buffers},
                                                                {"newest_language", c.newest_language},
                                                                {"encode_ns", c.encode_ns},
                                                                {"method_ns", c.method_ns},
@@ -133,9 +134,9 @@ void reset_counters() {
   t.traffic = {};
   t.by_buffer.clear();
   Calls& c = calls();
-  for (auto* value :
-       {&c.command_buffers, &c.encoders, &c.barriers, &c.host_waits, &c.readbacks, &c.inline_bytes, &c.newest_language,
-        &c.encode_ns, &c.method_ns, &c.dispatches, &c.threads, &c.simd_operations, &c.threadgroup_barriers})
+  for (auto* value : {&c.command_buffers, &c.encoders, &c.barriers, &c.host_waits, &c.readbacks, &c.inline_bytes,
+                      &c.new_buffers, &c.newest_language, &c.encode_ns, &c.method_ns, &c.dispatches, &c.threads,
+                      &c.simd_operations, &c.threadgroup_barriers})
     *value = 0;
   for (BufferId id = 1; id <= last_buffer_id(); id++) {
     BufferEntry* entry = find_entry(id);

@@ -43,6 +43,7 @@ struct Calls {
   std::atomic<uint64_t> host_waits{0};       // waitUntilCompleted, waits for shared events
   std::atomic<uint64_t> readbacks{0};        // blits to the host and the like
   std::atomic<uint64_t> inline_bytes{0};     // setBytes
+  std::atomic<uint64_t> new_buffers{0};      // that the device has made
   std::atomic<uint64_t> newest_language{0};  // of the libraries that were compiled, as __METAL_VERSION__
   std::atomic<uint64_t> encode_ns{0};  // of the encoding thread's CPU, from a command buffer's creation to its commit
   std::atomic<uint64_t> method_ns{0};  // of these, inside the emulator's own methods

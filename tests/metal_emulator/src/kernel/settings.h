@@ -35,10 +35,11 @@ struct Settings {
   int gpu_family = 9;  // Apple family number: virtual machine 5, M1 7, M2 8, M3 and M4 9, M5 10
   int os_major = 26;   // OS_VERSION=26.2
   int os_minor = 2;
-  std::string device;       // "Apple M3 Max": its family and architecture instead of gpu_family's
-  int working_set_mib = 0;  // recommendedMaxWorkingSetSize; 0: three quarters of this machine's memory
-  int max_buffer_mib = 0;   // maxBufferLength; 0: half of this machine's memory
-  int lazy_ms = 0;          // committed work waits for somebody to wait for it, at most so long
+  std::string device;        // "Apple M3 Max": its family and architecture instead of gpu_family's
+  int working_set_mib = 0;   // recommendedMaxWorkingSetSize; 0: three quarters of this machine's memory
+  int max_buffer_mib = 0;    // maxBufferLength; 0: half of this machine's memory
+  int lazy_ms = 0;           // committed work waits for somebody to wait for it, at most so long
+  bool late_status = false;  // the end of a command buffer shows only to its handlers and to who waits for it
 
   // --- faults on request (the host side raises them); -1: never, 0: at once, n: after n successes
   int fail_allocation = -1;
