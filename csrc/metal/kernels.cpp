@@ -33,7 +33,7 @@ NS::SharedPtr<MTL::Library> compile(MTL::Device* device, const Capabilities& gpu
                                     NS::Error** error) {
   const auto options = NS::TransferPtr(MTL::CompileOptions::alloc()->init());
   // Safe math costs nothing where memory is the limit, and keeps results equal between devices and systems.
-  if (gpu.os_major >= 15)
+  if (gpu.math_mode)
     options->setMathMode(MTL::MathModeSafe);
   else
     options->setFastMathEnabled(false);

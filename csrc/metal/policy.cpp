@@ -37,6 +37,7 @@ Capabilities capabilities_of(MTL::Device* device) {
   out.language = language_of(out.os_major);
   out.simdgroup_matrix = out.family >= 7;
   out.residency_sets = out.os_major >= 15;
+  out.math_mode = out.os_major >= 15;
   out.tensor_ops = out.family >= 10 && (out.os_major > 26 || (out.os_major == 26 && out.os_minor >= 2));
   out.working_set = static_cast<int64_t>(device->recommendedMaxWorkingSetSize());
   out.max_buffer = static_cast<int64_t>(device->maxBufferLength());

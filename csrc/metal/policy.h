@@ -19,6 +19,7 @@ struct Capabilities {
   int language = 0;      // the newest MSL that the system compiles: 32 is 3.2
   bool simdgroup_matrix = false;
   bool residency_sets = false;  // macOS 15
+  bool math_mode = false;       // CompileOptions::setMathMode, which deprecates setFastMathEnabled: macOS 15
   bool tensor_ops = false;      // Metal 4 on a GPU with neural accelerators: macOS 26.2 and family 10
   int64_t working_set = 0;      // bytes that the system recommends as the most to use
   int64_t max_buffer = 0;       // bytes of one buffer
