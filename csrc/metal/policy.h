@@ -27,8 +27,12 @@ struct Capabilities {
 
 Capabilities capabilities_of(MTL::Device* device);
 
-/// What a family of kernels (one file of metal/) needs. Its library is pinned to the lowest language that has all that
-/// it uses: the meaning of a text then changes with no system, and the oldest system that can run it compiles it.
+/// The oldest macOS that the device takes: that of the wheels.
+constexpr int kOldestMacOs = 14;
+bool is_supported(const Capabilities& gpu);
+
+/// What a family of kernels (one file of metal/) needs. Its library is pinned to a language, so that the meaning of a
+/// text changes with no system: that of the oldest system, or the lowest that has all that the family uses.
 struct Needs {
   int language;
   bool simdgroup_matrix;

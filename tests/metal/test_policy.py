@@ -9,6 +9,7 @@ import pytest
 
 from metal.emulator import Emulator
 from saragossa import _core
+from saragossa.errors import UsageError
 from unit.ops.harness import Ops
 from unit.ops.test_linear import inputs, linear, make
 
@@ -29,10 +30,8 @@ def machine(emulator: Emulator) -> Iterator[Emulator]:
 @pytest.mark.parametrize(
     ("family", "system", "without"),
     [
-        (7, "11.0", TENSORS),
-        (8, "12.0", TENSORS),
-        (9, "13.0", TENSORS),
-        (9, "14.0", TENSORS),
+        (7, "14.0", TENSORS),
+        (8, "14.7", TENSORS),
         (10, "15.0", TENSORS),
         (9, "26.2", TENSORS),
         (10, "26.1", TENSORS),
@@ -50,12 +49,25 @@ def test_what_is_compiled(machine: Emulator, family: int, system: str, without: 
     assert len(compiled) == len(FAMILIES - without)
 
 
-@pytest.mark.parametrize(("family", "language"), [(9, 230), (10, 400)])
-def test_libraries_are_pinned_to_the_lowest_language(machine: Emulator, family: int, language: int) -> None:
+@pytest.mark.parametrize(("family", "language"), [(9, 310), (10, 400)])
+def test_libraries_are_pinned_to_a_language(machine: Emulator, family: int, language: int) -> None:
     machine.set("gpu_family", family)
     machine.counters(reset=True)
     _core.compile_metal_kernels()
     assert machine.counters()["newest_language"] == language
+
+
+def test_an_older_system_is_refused_by_name(machine: Emulator) -> None:
+    machine.set("os_version", "13.6")
+    message = "this system is macOS 13.6, macOS 14.0 or newer is needed; update it, or use --device cpu"
+    with pytest.raises(UsageError, match=message):
+        _core.Device("metal")
+    with pytest.raises(UsageError, match=message):
+        _core.compile_metal_kernels()
+    assert not _core.metal_available()
+    assert _core.Device("auto").name == "cpu"
+    machine.set("os_version", "14.0")
+    assert _core.Device("auto").name == "metal"
 
 
 def test_a_gpu_without_matrices_takes_the_kernels_for_few_rows(machine: Emulator) -> None:
