@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from metal.emulator import Emulator
 from saragossa import _core
-from saragossa.errors import UsageError
+from saragossa.errors import DeviceError, UsageError
 from unit.ops.harness import Ops
 from unit.ops.test_linear import inputs, linear, make
 
@@ -68,6 +69,18 @@ def test_an_older_system_is_refused_by_name(machine: Emulator) -> None:
     assert _core.Device("auto").name == "cpu"
     machine.set("os_version", "14.0")
     assert _core.Device("auto").name == "metal"
+
+
+def test_other_simdgroups_are_refused_by_name(machine: Emulator) -> None:
+    case, x = make(37, 192, 4, 64, "bf16"), inputs(1, 192)
+    ops = Ops(device="metal")
+    machine.set("reported_simd_width", 64)
+    try:
+        with pytest.raises(DeviceError, match="kernel matvec runs in simdgroups of 64 threads .* written for 32"):
+            linear(ops, case, x)
+    finally:
+        machine.set("reported_simd_width", 32)
+    assert np.isfinite(linear(ops, case, x)).all()
 
 
 def test_a_gpu_without_matrices_takes_the_kernels_for_few_rows(machine: Emulator) -> None:
