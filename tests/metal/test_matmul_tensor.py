@@ -90,6 +90,38 @@ def test_a_compiler_that_refuses_leaves_the_others(emulator: Emulator) -> None:
     assert normalised(linear(ops, case, x), expected(case, x), x, case) <= EXACT
 
 
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("SG_BITS == 4 && SG_DTYPE == SG_F32", "1 rows of 4 bits with f32"),
+        ("SG_BITS == 4 && SG_DTYPE == SG_BF16 && SG_ROWS == 32", "16 rows of 4 bits with bf16"),
+        ("SG_BITS == 4 && SG_DTYPE == SG_BF16 && SG_ROWS == 64", "33 rows of 4 bits with bf16"),
+        ("SG_BITS == 6", "8 rows of 6 bits with bf16"),
+        ("SG_BITS == 8", "9 rows of 8 bits with bf16"),
+        ("SG_BITS == 0 && SG_DTYPE == SG_F16", "16 rows of dense f16"),
+        ("SG_BITS == 0 && SG_DTYPE == SG_BF16", "32 rows of dense bf16"),
+        ("SG_EPILOGUE == SG_GATED", "70 rows of 4 bits with bf16, gated"),
+        ("t >= 128", "150 rows of 4 bits with f16"),
+        ("o >= 192", "1 rows of 4 bits with f32"),
+    ],
+)
+@pytest.mark.parametrize("wrong", ["1.1f", "NAN"])
+def test_a_fault_in_any_format_turns_them_off(
+    emulator: Emulator, where: str, said: str, wrong: str
+) -> None:
+    """As if the compiler had made one pipeline wrong."""
+    line = "const float sum = scale[t] * shared"
+    emulator.set("check", False)
+    emulator.set("miscompile", f"{line}=>{line.replace('scale[t]', f'({where} ? {wrong} : 1.0f) * scale[t]')}")
+    try:
+        ops = Ops(device="metal")
+    finally:
+        emulator.set("miscompile", "")
+    assert f", tensor operations off: at {said}" in ops.device.description
+    case, x = make(70, 192, 4, 64, "bf16"), inputs(33, 192)
+    assert normalised(linear(ops, case, x), expected(case, x), x, case) <= EXACT
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize(("bits", "group"), [*FORMS, (0, 0)])
 def test_every_format(m5: Ops, bits: int, group: int, dtype: str) -> None:

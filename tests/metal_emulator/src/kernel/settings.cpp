@@ -58,7 +58,7 @@ bool visit(Settings& s, Visit&& row) {
          row("fail_command_buffer", s.fail_command_buffer) || row("fail_compile", s.fail_compile) ||
          row("fail_pipeline", s.fail_pipeline) || row("device", s.device) ||
          row("working_set_mib", s.working_set_mib) || row("max_buffer_mib", s.max_buffer_mib) ||
-         row("lazy_ms", s.lazy_ms) || row("fail_compile_of", s.fail_compile_of) ||
+         row("lazy_ms", s.lazy_ms) || row("miscompile", s.miscompile) || row("fail_compile_of", s.fail_compile_of) ||
          row("command_buffer_error", s.command_buffer_error);
 }
 

@@ -47,6 +47,7 @@ struct Settings {
   int fail_compile = -1;
   int fail_pipeline = -1;
   std::string fail_compile_of;   // a library whose source, or a pipeline whose kernel's name, holds this text
+  std::string miscompile;        // "text=>other text": what a library's source becomes before it is compiled
   int command_buffer_error = 8;  // MTLCommandBufferError of fail_command_buffer: 2 timeout, 8 out of memory
 
   bool instrumented() const { return check || trace; }
