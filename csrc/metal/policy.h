@@ -43,7 +43,7 @@ Needs needs_of(const char* family);
 /// Whether this system and GPU have what the family needs; no other family is ever compiled.
 bool takes(const Capabilities& gpu, const char* family);
 
-/// What is worth it. Figures are leads from public measurements (docs/metal.md) until a Mac has confirmed them.
+/// What is worth it. Figures are leads from public measurements; docs/on-a-mac.md lists what a Mac must confirm.
 struct Tuning {
   int64_t matvec_rows = 8;                  // up to as many rows the matvec kernels are taken, above it the matmul ones
   int64_t split_rows = 32;                  // up to as many rows a matmul may split its inputs
