@@ -254,7 +254,8 @@ def mlx_lm(name: str) -> Section:
 def tests() -> Section:
     """The tests of the Metal device, in a process of their own, where the package runs from a checkout."""
     roots = (Path(__file__).parents[3], Path.cwd())
-    root = next((root for root in roots if (root / "tests" / "metal" / "conftest.py").is_file()), None)
+    marks = ("tests/metal/conftest.py", "csrc/metal/policy.h")  # of this project, not of any other
+    root = next((root for root in roots if all((root / mark).is_file() for mark in marks)), None)
     if root is None:
         cure = "in one: make build .venv/.test, then .venv/bin/saragossa doctor --metal-report FILE"
         return Section("", None, notes=[f"not tried: there is no checkout of saragossa here; {cure}"])
