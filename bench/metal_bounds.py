@@ -28,6 +28,8 @@ LAYER_DISPATCHES = 9  # of a dense layer
 STEP_DISPATCHES = (
     8  # of a token outside its layers: embedding, last norm, head, sampling, feeding the next step
 )
+# A dispatch reads what the one before it has written, so each has one barrier in front; more are for nothing.
+BARRIERS_A_DISPATCH = 1
 READ_SHARE = 1.03  # unique bytes over weights plus KV
 ENCODE_MS_28_LAYERS = 0.3
 
@@ -40,6 +42,9 @@ def check(figures: Mapping[str, float], layers: int) -> Iterator[str]:
     dispatches = LAYER_DISPATCHES * layers + STEP_DISPATCHES
     if figures["dispatches"] > dispatches:
         yield f"dispatches {figures['dispatches']:g}, bound {dispatches}"
+    barriers = BARRIERS_A_DISPATCH * min(figures["dispatches"], dispatches)
+    if figures["barriers"] > barriers:
+        yield f"barriers {figures['barriers']:g}, bound {barriers:g}, one in front of each dispatch"
     share = figures["unique_bytes"] / figures["minimal_bytes"]
     if share > READ_SHARE:
         yield f"unique bytes {share:.3f} times the least, bound {READ_SHARE}"

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-BANDWIDTH = {  # GB/s
+BANDWIDTH = {  # GB/s; where a chip was sold with two, the larger one
     "M1": 68,
+    "M1 Pro": 200,
     "M1 Max": 400,
+    "M1 Ultra": 800,
     "M2": 100,
+    "M2 Pro": 200,
     "M2 Max": 400,
+    "M2 Ultra": 800,
     "M3": 100,
+    "M3 Pro": 150,
     "M3 Max": 400,
     "M3 Ultra": 819,
     "M4": 120,
@@ -33,12 +38,16 @@ OTHERS = {
     "gemma4-26b-a4b": (2.14, 400),
     "gemma4-31b": (17.3, 600),
 }
-# tokens per second, M5 Max, 4 bits, as their authors published them
+# Decoded tokens per second of other engines in 4 bits, without speculation, from public sources;
+# some are known only as a share of the bandwidth's ceiling and are rounded from that.
 PUBLISHED = {
-    "qwen3.6-35b-a3b": "mlx-lm 139, oMLX 122, llama.cpp Q4 85",
-    "qwen3.6-27b": "mlx-lm 33",
-    "gemma4-26b-a4b": "gmlx 143",
-    "gemma4-31b": "gmlx 26",
+    ("M1 Ultra", "qwen3.6-35b-a3b"): "vllm-metal 57",
+    ("M3 Ultra", "qwen3.6-35b-a3b"): "oMLX 122",
+    ("M4 Max", "gemma4-26b-a4b"): "mlx-serve 117",
+    ("M5 Max", "qwen3.6-35b-a3b"): "mlx-lm 139, oMLX 122, llama.cpp Q4 85",
+    ("M5 Max", "qwen3.6-27b"): "mlx-lm 33",
+    ("M5 Max", "gemma4-26b-a4b"): "gmlx 143",
+    ("M5 Max", "gemma4-31b"): "gmlx 26",
 }
 
 
@@ -48,12 +57,12 @@ def tokens_per_second(gigabytes: float, dispatches: float, bandwidth: float) -> 
 
 
 def print_roofline(models: Mapping[str, tuple[float, float]]) -> None:
-    """models: name -> (GB a token, dispatches a token)."""
+    """models: name -> (GB a token, dispatches a token). A Markdown table: a row a Mac, a column a model."""
     print("\nProjection, tokens per second (published bandwidth, 1.4 us a dispatch; not measured)\n")
-    print(f"{'model':<18}{'GB':>7}" + "".join(f"{mac:>9}" for mac in BANDWIDTH))
-    for name, (gigabytes, dispatches) in models.items():
-        row = "".join(f"{tokens_per_second(gigabytes, dispatches, b):>9.0f}" for b in BANDWIDTH.values())
-        print(f"{name:<18}{gigabytes:>7.2f}{row}")
-    print("\nPublished by others, M5 Max, 4 bits:")
-    for name, text in PUBLISHED.items():
-        print(f"  {name}: {text}")
+    cells = ["Mac", "GB/s", *(f"{name} ({size:.2f} GB)" for name, (size, _) in models.items())]
+    print("| " + " | ".join([*cells, "published by others, 4 bits"]) + " |")
+    print("|---" * (len(cells) + 1) + "|")
+    for mac, bandwidth in BANDWIDTH.items():
+        row = [f"{tokens_per_second(*model, bandwidth):.0f}" for model in models.values()]
+        told = [f"{model}: {text}" for (where, model), text in PUBLISHED.items() if where == mac]
+        print("| " + " | ".join([mac, str(bandwidth), *row, "; ".join(told)]) + " |")

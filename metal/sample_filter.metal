@@ -98,7 +98,7 @@ inline void histogram(thread const CutRow& row, SumBins bins) {
   threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
-[[kernel, max_total_threads_per_threadgroup(SG_SAMPLE_CUT_THREADS)]] void sample_cut(
+[[max_total_threads_per_threadgroup(SG_SAMPLE_CUT_THREADS)]] kernel void sample_cut(
     device const float* l [[buffer(SG_SAMPLE_PROCESSED)]],
     device const SampleParams* params [[buffer(SG_SAMPLE_PARAMS)]],
     device const float* block_max [[buffer(SG_SAMPLE_BLOCK_MAX)]],

@@ -7,6 +7,8 @@
 namespace saragossa::metal {
 namespace {
 
+constexpr NS::UInteger kSimdWidth = 32;  // of every Apple GPU so far; kernels count lanes by it
+
 const KernelSource& source_of(const char* family) {
   for (const KernelSource& source : kernel_sources())
     if (std::strcmp(source.family, family) == 0) return source;
@@ -33,7 +35,7 @@ NS::SharedPtr<MTL::Library> compile(MTL::Device* device, const Capabilities& gpu
                                     NS::Error** error) {
   const auto options = NS::TransferPtr(MTL::CompileOptions::alloc()->init());
   // Safe math costs nothing where memory is the limit, and keeps results equal between devices and systems.
-  if (gpu.os_major >= 15)
+  if (gpu.math_mode)
     options->setMathMode(MTL::MathModeSafe);
   else
     options->setFastMathEnabled(false);
@@ -57,7 +59,11 @@ MTL::ComputePipelineState* Kernels::pipeline(const Kernel& kernel, const Constan
   const std::lock_guard lock(mutex_);
   NS::SharedPtr<MTL::ComputePipelineState>& slot = pipelines_[{&kernel, constants}];
   if (!slot) {
-    slot = build(kernel, constants);
+    auto built = build(kernel, constants);
+    if (const auto lanes = built->threadExecutionWidth(); lanes != kSimdWidth)
+      fail(ErrorKind::device, "metal: kernel ", kernel.function, " runs in simdgroups of ", lanes,
+           " threads on this GPU, kernels are written for ", kSimdWidth, "; use --device cpu");
+    slot = std::move(built);
     built_ = std::chrono::steady_clock::now();
     unsaved_ = true;
   }

@@ -51,7 +51,8 @@ class Kernels {
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
 
-  /// Error(device) with the compiler's words when a kernel cannot be built.
+  /// Error(device) with the compiler's words when a kernel cannot be built, or when its simdgroups are not of 32
+  /// threads.
   MTL::ComputePipelineState* pipeline(const Kernel& kernel, const Constants& constants);
   /// Writes the archive if it has grown and nothing was built for a second; cheap to ask.
   void save_when_quiet();

@@ -46,8 +46,8 @@ struct Context {
   std::map<std::string, KernelTime> times_;
 };
 
-/// One command buffer under construction, with its only encoder and its scratch. A long prefill takes several, so that
-/// none holds the GPU for more than tens of milliseconds.
+/// One command buffer under construction, with one encoder at a time and its scratch. A long prefill takes several, so
+/// that none holds the GPU for more than tens of milliseconds.
 struct Step {
   explicit Step(Context& context);
   /// Ends the encoder and commits.

@@ -50,13 +50,21 @@ NS::SharedPtr<MTL::Device> required_device() {
   auto device = system_device();
   if (!device)
     fail(ErrorKind::usage, "device 'metal' is not available: this machine has no Metal GPU; use --device cpu");
+  const Capabilities gpu = capabilities_of(device.get());
+  if (!is_supported(gpu))
+    fail(ErrorKind::usage, "device 'metal' is not available: this system is macOS ", gpu.os_major, ".", gpu.os_minor,
+         ", macOS ", kOldestMacOs, ".0 or newer is needed; update it, or use --device cpu");
   return device;
 }
 
 }  // namespace
 }  // namespace metal
 
-bool metal_available() { return static_cast<bool>(metal::system_device()); }
+bool metal_available() {
+  const metal::Pool pool;
+  const auto device = metal::system_device();
+  return device && metal::is_supported(metal::capabilities_of(device.get()));
+}
 
 std::unique_ptr<Device> make_metal_device(const Switches& switches) {
   return std::make_unique<metal::MetalDevice>(metal::required_device(), switches);

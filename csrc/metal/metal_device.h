@@ -9,6 +9,7 @@
 
 namespace saragossa {
 
+/// A GPU with a system that the device takes.
 bool metal_available();
 
 /// A family of kernels, compiled anew: its functions, or the compiler's words.

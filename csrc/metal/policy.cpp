@@ -14,10 +14,10 @@ int family_of(MTL::Device* device) {
   return family;
 }
 
-/// By Apple's tables: macOS 12 brought 2.4, 13 brought 3.0, 14 brought 3.1, 15 brought 3.2, 26 brought 4.0.
+/// By Apple's tables: macOS 14 brought 3.1, 15 brought 3.2, 26 brought 4.0. 0: of a system that is refused.
 int language_of(int os_major) {
   if (os_major >= 26) return 40;
-  return os_major >= 15 ? 32 : os_major == 14 ? 31 : os_major == 13 ? 30 : os_major == 12 ? 24 : 23;
+  return os_major >= 15 ? 32 : os_major >= kOldestMacOs ? 31 : 0;
 }
 
 }  // namespace
@@ -37,19 +37,22 @@ Capabilities capabilities_of(MTL::Device* device) {
   out.language = language_of(out.os_major);
   out.simdgroup_matrix = out.family >= 7;
   out.residency_sets = out.os_major >= 15;
+  out.math_mode = out.os_major >= 15;
   out.tensor_ops = out.family >= 10 && (out.os_major > 26 || (out.os_major == 26 && out.os_minor >= 2));
   out.working_set = static_cast<int64_t>(device->recommendedMaxWorkingSetSize());
   out.max_buffer = static_cast<int64_t>(device->maxBufferLength());
   return out;
 }
 
+bool is_supported(const Capabilities& gpu) { return gpu.os_major >= kOldestMacOs; }
+
 Needs needs_of(const char* family) {
   const auto is = [family](const char* name) { return std::strcmp(family, name) == 0; };
   // 4.0: tensors, matmul2d and the C++17 of their headers. Its neural accelerators are a matter of the GPU.
   if (is("matmul_tensor")) return {40, false, true};
-  // 2.3, which came with the first Apple silicon Macs: simdgroup matrices; and, on Apple's GPUs, reductions, ballots
-  // and shuffles of a simdgroup, which all other families use. None uses bfloat (3.1): it is made of integers.
-  return {23, is("matmul") || is("attention_prefill"), false};
+  // 3.1, that of the oldest macOS: a lower one would win no machine, and a word that is newer than we believe would
+  // fail on every Mac.
+  return {31, is("matmul") || is("attention_prefill"), false};
 }
 
 bool takes(const Capabilities& gpu, const char* family) {

@@ -19,6 +19,7 @@ struct Capabilities {
   int language = 0;      // the newest MSL that the system compiles: 32 is 3.2
   bool simdgroup_matrix = false;
   bool residency_sets = false;  // macOS 15
+  bool math_mode = false;       // CompileOptions::setMathMode, which deprecates setFastMathEnabled: macOS 15
   bool tensor_ops = false;      // Metal 4 on a GPU with neural accelerators: macOS 26.2 and family 10
   int64_t working_set = 0;      // bytes that the system recommends as the most to use
   int64_t max_buffer = 0;       // bytes of one buffer
@@ -26,8 +27,12 @@ struct Capabilities {
 
 Capabilities capabilities_of(MTL::Device* device);
 
-/// What a family of kernels (one file of metal/) needs. Its library is pinned to the lowest language that has all that
-/// it uses: the meaning of a text then changes with no system, and the oldest system that can run it compiles it.
+/// The oldest macOS that the device takes: that of the wheels.
+constexpr int kOldestMacOs = 14;
+bool is_supported(const Capabilities& gpu);
+
+/// What a family of kernels (one file of metal/) needs. Its library is pinned to a language, so that the meaning of a
+/// text changes with no system: that of the oldest system, or the lowest that has all that the family uses.
 struct Needs {
   int language;
   bool simdgroup_matrix;
@@ -38,7 +43,7 @@ Needs needs_of(const char* family);
 /// Whether this system and GPU have what the family needs; no other family is ever compiled.
 bool takes(const Capabilities& gpu, const char* family);
 
-/// What is worth it. Figures are leads from public measurements (docs/metal.md) until a Mac has confirmed them.
+/// What is worth it. Figures are leads from public measurements; docs/on-a-mac.md lists what a Mac must confirm.
 struct Tuning {
   int64_t matvec_rows = 8;                  // up to as many rows the matvec kernels are taken, above it the matmul ones
   int64_t split_rows = 32;                  // up to as many rows a matmul may split its inputs

@@ -7,7 +7,8 @@
 
 namespace saragossa::metal {
 
-/// Runs matmul_tensor against matmul at several numbers of rows and waits. Empty: they agree; else what went wrong.
+/// Runs matmul_tensor against matmul at several numbers of rows, each with another format of weights, and waits. Empty:
+/// they agree; else what went wrong.
 std::string check_tensor_ops(Device& device);
 
 }  // namespace saragossa::metal

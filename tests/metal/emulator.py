@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ class Emulator:
 
     def __init__(self) -> None:
         self._library: Any = None
+        self._checked = False
         if sys.platform == "darwin":
             return
         self._library = ctypes.CDLL(str(LIBRARY))
@@ -55,6 +58,33 @@ class Emulator:
         text = str(int(value)) if isinstance(value, bool) else str(value)
         if self._library.emulator_set(name.encode(), text.encode()) != 0:
             raise ValueError(f"the emulator has no setting {name}={text}")
+        if name == "check":
+            self._checked = bool(value)
+
+    @contextmanager
+    def mac(self, *, gpu_family: int = 9, os_version: str = "26.2") -> Iterator[None]:
+        """Plays this Mac, then an M4 with macOS 26.2 again. Family 10, an M5, has tensor operations."""
+        self.set("gpu_family", gpu_family)
+        self.set("os_version", os_version)
+        try:
+            yield
+        finally:
+            self.set("gpu_family", 9)
+            self.set("os_version", "26.2")
+
+    @contextmanager
+    def traced(self) -> Iterator[dict[str, Any]]:
+        """Lists dispatches and counts their bytes, without checks: the counters, there when it ends."""
+        checked, counted = self._checked, dict[str, Any]()
+        self.set("check", False)
+        self.set("trace", True)
+        try:
+            self.counters(reset=True)
+            yield counted
+            counted.update(self.counters(reset=True))
+        finally:
+            self.set("trace", False)
+            self.set("check", checked)
 
     def reports(self) -> list[Report]:
         """Findings since the last call."""

@@ -204,11 +204,9 @@ def test_more_keys_than_were_announced_are_nan(metal: Ops) -> None:
 
 def traffic(emulator: Emulator, case: Case, ops: Ops) -> list[dict[str, Any]]:
     """The dispatches of the case."""
-    emulator.set("check", False)
-    emulator.set("trace", True)
-    emulator.counters(reset=True)
-    run(case, ops)
-    out: list[dict[str, Any]] = emulator.counters(reset=True)["dispatch_list"]
+    with emulator.traced() as counted:
+        run(case, ops)
+    out: list[dict[str, Any]] = counted["dispatch_list"]
     return out
 
 

@@ -168,11 +168,8 @@ def test_weights_are_read_once(metal: Ops, emulator: Emulator, bits: int, rows: 
     n, out = 1024, 1000
     case = make(out, n, bits, 64, "bf16")
     weight, x, y = case.weight(metal), metal.f32(inputs(rows, n)), metal.empty(rows, out)
-    emulator.set("check", False)
-    emulator.set("trace", True)
-    emulator.counters(reset=True)
-    metal.run(lambda e: e.linear(y, x, weight))
-    counters = emulator.counters(reset=True)
+    with emulator.traced() as counters:
+        metal.run(lambda e: e.linear(y, x, weight))
     codes, groups = out * n * bits // 8, 2 * out * n // 64 * 2
     assert counters["unique_read"] <= 1.03 * (codes + groups + rows * n * 4)
     assert counters["unique_written"] == counters["requested_written"] == rows * out * 4

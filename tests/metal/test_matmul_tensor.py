@@ -25,10 +25,8 @@ def emulator() -> Iterator[Emulator]:
             pytest.skip("this Mac has no tensor operations")
         yield emulator
         return
-    emulator.set("gpu_family", 10)
-    emulator.set("os_version", "26.2")
-    yield emulator
-    emulator.set("gpu_family", 9)
+    with emulator.mac(gpu_family=10):
+        yield emulator
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +55,10 @@ def test_the_self_test_turns_them_on(m5: Ops, emulator: Emulator) -> None:
     assert emulator.real or m5.device.description == "Apple M5, tensor operations"
 
 
-@pytest.mark.parametrize(("name", "value"), [("gpu_family", 9), ("os_version", "26.1")])
-def test_an_older_mac_has_none(emulator: Emulator, name: str, value: object) -> None:
-    emulator.set(name, value)
+@pytest.mark.parametrize(("family", "system"), [(9, "26.2"), (10, "26.1")])
+def test_an_older_mac_has_none(emulator: Emulator, family: int, system: str) -> None:
+    emulator.set("gpu_family", family)
+    emulator.set("os_version", system)
     try:
         assert "tensor" not in Ops(device="metal").device.description
     finally:
@@ -87,6 +86,36 @@ def test_a_compiler_that_refuses_leaves_the_others(emulator: Emulator) -> None:
     assert ", tensor operations off: metal: the kernels of 'matmul_tensor'" in ops.device.description
     case = make(70, 192, 4, 64, "bf16")
     x = inputs(33, 192)
+    assert normalised(linear(ops, case, x), expected(case, x), x, case) <= EXACT
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("SG_BITS == 4 && SG_DTYPE == SG_F32", "1 rows of 4 bits with f32"),
+        ("SG_BITS == 4 && SG_DTYPE == SG_BF16 && SG_ROWS == 32", "16 rows of 4 bits with bf16"),
+        ("SG_BITS == 4 && SG_DTYPE == SG_BF16 && SG_ROWS == 64", "33 rows of 4 bits with bf16"),
+        ("SG_BITS == 6", "8 rows of 6 bits with bf16"),
+        ("SG_BITS == 8", "9 rows of 8 bits with bf16"),
+        ("SG_BITS == 0 && SG_DTYPE == SG_F16", "16 rows of dense f16"),
+        ("SG_BITS == 0 && SG_DTYPE == SG_BF16", "32 rows of dense bf16"),
+        ("SG_EPILOGUE == SG_GATED", "70 rows of 4 bits with bf16, gated"),
+        ("t >= 128", "150 rows of 4 bits with f16"),
+        ("o >= 192", "1 rows of 4 bits with f32"),
+    ],
+)
+@pytest.mark.parametrize("wrong", ["1.1f", "NAN"])
+def test_a_fault_in_any_format_turns_them_off(emulator: Emulator, where: str, said: str, wrong: str) -> None:
+    """As if the compiler had made one pipeline wrong."""
+    line = "const float sum ="
+    emulator.set("check", False)
+    emulator.set("miscompile", f"{line}=>{line} ({where} ? {wrong} : 1.0f) *")
+    try:
+        ops = Ops(device="metal")
+    finally:
+        emulator.set("miscompile", "")
+    assert f", tensor operations off: at {said}" in ops.device.description
+    case, x = make(70, 192, 4, 64, "bf16"), inputs(33, 192)
     assert normalised(linear(ops, case, x), expected(case, x), x, case) <= EXACT
 
 

@@ -127,7 +127,6 @@ def test_a_kernel_without_a_pipeline_is_named(emulator: Emulator) -> None:
 # Each generation and the oldest system: what one lacks has a fallback that gives the same tokens.
 MACHINES: list[dict[str, object]] = [
     {"gpu_family": 5, "os_version": "14.0", "tensor_ops": False},
-    {"gpu_family": 7, "os_version": "13.0", "tensor_ops": False},
     {"gpu_family": 7, "os_version": "14.0", "tensor_ops": False},
     {"gpu_family": 9, "os_version": "15.0", "tensor_ops": False},
     {"gpu_family": 10, "os_version": "26.0", "tensor_ops": False},

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "metal"
 FILES = sorted((ROOT / "metal").glob("*.metal"))
-KERNEL = re.compile(r"^(?:kernel|\[\[kernel[^\n]*\]\]) void (\w+)\(", re.MULTILINE)
+KERNEL = re.compile(r"^(?:\[\[\w+\(\w+\)\]\] )?kernel void (\w+)\(", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")

@@ -60,11 +60,8 @@ def test_a_long_row_has_several_threadgroups(metal: Ops, emulator: Emulator) -> 
     """And each reads the sums of fours in the place of the row."""
     n, rows = 4608, 2
     case = make(n, 64, 4, 64, "bf16")
-    emulator.set("check", False)
-    emulator.set("trace", True)
-    emulator.counters(reset=True)
-    linear_add_norm(metal, case, rows)
-    counted = emulator.counters(reset=True)
+    with emulator.traced() as counted:
+        linear_add_norm(metal, case, rows)
     linear, norm = counted["dispatch_list"]
     assert (linear["kernel"], norm["kernel"]) == ("matvec", "rms_norm_split")
     groups = (n // 4 + 255) // 256
@@ -78,9 +75,9 @@ def test_a_long_row_has_several_threadgroups(metal: Ops, emulator: Emulator) -> 
         (device(metal_matmul=False), 8, "rms_norm_split"),
         (device(metal_matmul=False), 9, "rms_norm"),  # sums of so many rows are not kept
     ):
-        emulator.counters(reset=True)
-        linear_add_norm(ops, few, count)
-        assert [d["kernel"] for d in emulator.counters()["dispatch_list"]] == ["matvec", kernel]
+        with emulator.traced() as counted:
+            linear_add_norm(ops, few, count)
+        assert [d["kernel"] for d in counted["dispatch_list"]] == ["matvec", kernel]
 
 
 @pytest.fixture
@@ -93,13 +90,9 @@ def small(emulator: Emulator) -> Iterator[None]:
 
 def threads_of_a_norm(ops: Ops, emulator: Emulator, n: int) -> int:
     x, w = ops.f32(inputs(1, n)), ops.f32(inputs(1, n)[0])
-    emulator.set("check", False)
-    emulator.set("trace", True)
-    emulator.counters(reset=True)
-    ops.run(lambda e: e.rms_norm(x, x, w, EPS))
-    emulator.set("trace", False)
-    emulator.set("check", True)
-    (dispatch,) = emulator.counters()["dispatch_list"]
+    with emulator.traced() as counted:
+        ops.run(lambda e: e.rms_norm(x, x, w, EPS))
+    (dispatch,) = counted["dispatch_list"]
     return int(dispatch["threads"])
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from metal.emulator import Emulator
-from saragossa import _core
+from saragossa import _core, _core_test
+from saragossa.errors import UsageError
 from unit.ops.harness import Ops
 from unit.ops.test_linear import inputs, linear, make
 
@@ -20,19 +22,16 @@ TENSORS = {"matmul_tensor"}
 @pytest.fixture
 def machine(emulator: Emulator) -> Iterator[Emulator]:
     emulator.set("check", False)
-    yield emulator
-    emulator.set("gpu_family", 9)
-    emulator.set("os_version", "26.2")
+    with emulator.mac():
+        yield emulator
     assert emulator.reports() == []
 
 
 @pytest.mark.parametrize(
     ("family", "system", "without"),
     [
-        (7, "11.0", TENSORS),
-        (8, "12.0", TENSORS),
-        (9, "13.0", TENSORS),
-        (9, "14.0", TENSORS),
+        (7, "14.0", TENSORS),
+        (8, "14.7", TENSORS),
         (10, "15.0", TENSORS),
         (9, "26.2", TENSORS),
         (10, "26.1", TENSORS),
@@ -50,12 +49,37 @@ def test_what_is_compiled(machine: Emulator, family: int, system: str, without: 
     assert len(compiled) == len(FAMILIES - without)
 
 
-@pytest.mark.parametrize(("family", "language"), [(9, 230), (10, 400)])
-def test_libraries_are_pinned_to_the_lowest_language(machine: Emulator, family: int, language: int) -> None:
+@pytest.mark.parametrize(("family", "language"), [(9, 310), (10, 400)])
+def test_libraries_are_pinned_to_a_language(machine: Emulator, family: int, language: int) -> None:
     machine.set("gpu_family", family)
     machine.counters(reset=True)
     _core.compile_metal_kernels()
     assert machine.counters()["newest_language"] == language
+
+
+def test_an_older_system_is_refused_by_name(machine: Emulator) -> None:
+    machine.set("os_version", "13.6")
+    message = "this system is macOS 13.6, macOS 14.0 or newer is needed; update it, or use --device cpu"
+    with pytest.raises(UsageError, match=message):
+        _core.Device("metal")
+    with pytest.raises(UsageError, match=message):
+        _core.compile_metal_kernels()
+    assert not _core.metal_available()
+    assert _core.Device("auto").name == "cpu"
+    machine.set("os_version", "14.0")
+    assert _core.Device("auto").name == "metal"
+
+
+def test_other_simdgroups_are_refused_by_name(machine: Emulator) -> None:
+    case, x = make(37, 192, 4, 64, "bf16"), inputs(1, 192)
+    ops = Ops(device="metal")
+    machine.set("reported_simd_width", 64)
+    try:
+        with pytest.raises(_core_test.CoreError, match="kernel matvec runs in simdgroups of 64"):
+            linear(ops, case, x)
+    finally:
+        machine.set("reported_simd_width", 32)
+    assert np.isfinite(linear(ops, case, x)).all()
 
 
 def test_a_gpu_without_matrices_takes_the_kernels_for_few_rows(machine: Emulator) -> None:

@@ -35,13 +35,9 @@ def whole() -> Ops:
 
 def kernels(ops: Ops, emulator: Emulator, case: Case, rows: int) -> list[str]:
     """What a linear dispatches."""
-    emulator.set("check", False)
-    emulator.set("trace", True)
-    emulator.counters(reset=True)
-    linear(ops, case, inputs(rows, case.n_in))
-    emulator.set("trace", False)
-    emulator.set("check", True)
-    return [d["kernel"] for d in emulator.counters()["dispatch_list"]]
+    with emulator.traced() as counted:
+        linear(ops, case, inputs(rows, case.n_in))
+    return [d["kernel"] for d in counted["dispatch_list"]]
 
 
 @pytest.mark.parametrize(
@@ -83,8 +79,9 @@ def test_what_is_encoded(metal: Ops, whole: Ops, emulator: Emulator) -> None:
 def test_more_threadgroups(metal: Ops, whole: Ops, emulator: Emulator) -> None:
     case, threads = make(70, 1024, 4, 64, "bf16"), []
     for ops in (metal, whole):
-        kernels(ops, emulator, case, 16)
-        threads.append(emulator.counters()["dispatch_list"][0]["threads"])
+        with emulator.traced() as counted:
+            linear(ops, case, inputs(16, case.n_in))
+        threads.append(counted["dispatch_list"][0]["threads"])
     assert threads == [4 * 2 * 128, 2 * 128]
 
 
@@ -151,9 +148,8 @@ def test_linears_share_their_scratch(metal: Ops, emulator: Emulator) -> None:
 
 @pytest.fixture
 def m5(emulator: Emulator) -> Iterator[None]:
-    emulator.set("gpu_family", 10)
-    yield
-    emulator.set("gpu_family", 9)
+    with emulator.mac(gpu_family=10):
+        yield
 
 
 def test_tensor_operations(m5: None, emulator: Emulator) -> None:

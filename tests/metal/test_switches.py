@@ -22,15 +22,13 @@ def kernels(emulator: Emulator, *, exact: bool = True) -> tuple[list[str], list[
     """Names in order of the dispatches of a prefill, and of a step."""
     model = loaded(NAME, exact=exact)
     core = _core.Session(model.model, 1, model.context)
-    emulator.set("trace", True)  # only then are dispatches listed
     out = []
     core.configure(0)
     for call in (lambda: core.prefill(0, PROMPT, True), lambda: core.step([0])):
-        emulator.counters(reset=True)
-        call()
-        core.configure(0)
-        out.append([d["kernel"] for d in emulator.counters()["dispatch_list"]])
-    emulator.set("trace", False)
+        with emulator.traced() as counted:
+            call()
+            core.configure(0)
+        out.append([d["kernel"] for d in counted["dispatch_list"]])
     return out[0], out[1]
 
 
@@ -78,16 +76,13 @@ def test_metal_matmul(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_metal_tensor_ops(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = kernels(emulator, exact=False)
-    emulator.set("gpu_family", 10)
-    try:
+    with emulator.mac(gpu_family=10):
         prefill, step = kernels(emulator, exact=False)
         assert "matmul_tensor" in prefill
         assert step == plain[1]
         assert kernels(emulator, exact=True) == plain
         switch(monkeypatch, "METAL_TENSOR_OPS", False)
         assert kernels(emulator, exact=False) == plain
-    finally:
-        emulator.set("gpu_family", 9)
 
 
 def test_metal_simdgroup_attention(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:

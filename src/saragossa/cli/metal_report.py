@@ -10,26 +10,35 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from saragossa import _core
-from saragossa.cli import selfcheck
+from saragossa.cli import metal_bytes, selfcheck
 from saragossa.errors import SaragossaError, UsageError
 
 # Error of the logits, relative to the largest, against scalar CPU: float32, sums in another order.
 TOLERANCE = 1e-4
 PREFILL, DEPTHS, TOKENS, REPEAT = (128, 512, 2048), (0, 512, 2048), 64, 3
 # The path that a Mac takes, and the slower ones that must give the same.
-PATHS = {
-    "all switches at their defaults": "",
-    "fused off": "fused",
-    "metal_resident off": "metal_resident",
-    "metal_matmul off": "metal_matmul",
-    "metal_statistics off": "metal_statistics",
-    "metal_split_matmul off": "metal_split_matmul",
-    "metal_simdgroup_attention off": "metal_simdgroup_attention",
+# Tensor operations round inputs and weights to half.
+TENSOR_TOLERANCE = 5e-3
+# The path that a Mac takes, and the slower ones that must give the same: switches of the device.
+PATHS: dict[str, dict[str, Any]] = {
+    "all switches at their defaults": {},
+    "fused off": {"fused": False},
+    "metal_resident off": {"metal_resident": False},
+    "metal_matmul off": {"metal_matmul": False},
+    "metal_tensor_ops off": {"metal_tensor_ops": False},
+    "metal_statistics off": {"metal_statistics": False},
+    "metal_split_matmul off": {"metal_split_matmul": False},
+    "metal_simdgroup_attention off": {"metal_simdgroup_attention": False},
+    "metal_command_macs 1": {"metal_command_macs": 1},  # many command buffers
 }
+# Of a checkout; the report's own would run this again.
+TESTS = ("tests/metal", "--ignore=tests/metal/test_report.py")
+TESTS_SECONDS = 3600
 
 
 @dataclass(slots=True)
@@ -46,15 +55,24 @@ class Section:
 def write(path: Path, model: str | None, facts: dict[str, str]) -> bool:
     """Write `path` and, beside it, the same as JSON. True when all that was tried went well."""
     if not _core.metal_available():
+        try:
+            _core.Device("metal")
+            why = "none was found"
+        except SaragossaError as error:
+            why = str(error)  # the GPU, a newer system, or Metal in this build
         raise SaragossaError(
-            "--metal-report needs a Mac with a Metal GPU: this machine or this build has none",
-            cure="run it on an Apple Silicon Mac",
+            f"--metal-report needs a Mac with a Metal GPU: {why}",
+            cure="run it on an Apple Silicon Mac with macOS 14 or newer",
         )
     if path.suffix == ".json" or not path.parent.is_dir():
         raise UsageError(
             f"--metal-report: found {str(path)!r}, accepted is a name in a folder that exists, such as r.md"
         )
-    sections = [_tried("Kernels", compiled), _tried("Self-check", checked)]
+    sections = [
+        _tried("Kernels", compiled),
+        _tried("Self-check", checked),
+        _tried("A guided session", guided),
+    ]
     if model is None:
         notes = ["not tried: give a model with --model, such as --model demo"]
         sections.append(Section("Speed of a model", None, notes=notes))
@@ -64,6 +82,7 @@ def write(path: Path, model: str | None, facts: dict[str, str]) -> bool:
             _tried(f"Speed: {model}", lambda: speed(model)),
             _tried(f"mlx-lm: {model}", lambda: mlx_lm(model)),
         ]
+    sections.append(_tried("Op cases and goldens", tests))
     gpu = _core.Device("metal")
     facts = {"gpu": gpu.description, **{k: str(v) for k, v in gpu.memory().items()}, **facts}
     path.write_text(markdown(facts, sections))
@@ -76,7 +95,7 @@ def _tried(title: str, make: Callable[[], Section]) -> Section:
     """A part that fails is a finding; the others still run."""
     try:
         section = make()
-    except (SaragossaError, OSError) as error:
+    except (SaragossaError, OSError, subprocess.TimeoutExpired) as error:
         section = Section(title, False, notes=[str(error)])
     section.title = title
     return section
@@ -98,31 +117,36 @@ def checked() -> Section:
     section = Section("", columns=("path", "error", ""))
     with tempfile.TemporaryDirectory(prefix="saragossa-doctor-") as name:
         folder = selfcheck.write_quantised(Path(name))
-        want = selfcheck.logits_on(_core.Device("cpu", isa="scalar", activations="f32"), folder)
-        for path, off in PATHS.items():
+        cpu = _core.Device("cpu", isa="scalar", activations="f32")
+        want = selfcheck.logits_on(cpu, folder)
+        for path, switches in PATHS.items():
             try:
-                device = _core.Device(
-                    "metal",
-                    fused=off != "fused",
-                    metal_resident=off != "metal_resident",
-                    metal_matmul=off != "metal_matmul",
-                    metal_statistics=off != "metal_statistics",
-                    metal_split_matmul=off != "metal_split_matmul",
-                    metal_simdgroup_attention=off != "metal_simdgroup_attention",
-                )
+                device = _core.Device("metal", **switches)
                 got = selfcheck.logits_on(device, folder)
             except SaragossaError as error:
                 section.ok = False
                 section.rows.append((path, "", "FAILED"))
                 section.notes.append(f"{path}: {error}")
                 continue
+            tensors = device.description.endswith(", tensor operations")
+            tolerance = TENSOR_TOLERANCE if tensors else TOLERANCE
             error_of = float(np.abs(got - want).max() / np.abs(want).max())
-            passed = error_of <= TOLERANCE  # false for NaN
+            passed = error_of <= tolerance  # false for NaN
             section.ok = section.ok and passed
             section.rows.append(
-                (path, f"{error_of:.1e}", "ok" if passed else f"FAILED, more than {TOLERANCE:g}")
+                (path, f"{error_of:.1e}", "ok" if passed else f"FAILED, more than {tolerance:g}")
             )
     return section
+
+
+def guided() -> Section:
+    """A session whose tokens are masked one by one, on Metal and on scalar CPU: the same ids."""
+    with tempfile.TemporaryDirectory(prefix="saragossa-doctor-") as name:
+        folder = selfcheck.write_quantised(Path(name))
+        want = selfcheck.guided_on(_core.Device("cpu", isa="scalar", activations="f32"), folder)
+        got = selfcheck.guided_on(_core.Device("metal", metal_tensor_ops=False), folder)
+    rows: list[tuple[str, ...]] = [("cpu", " ".join(map(str, want))), ("metal", " ".join(map(str, got)))]
+    return Section("", got == want, ("device", "ids"), rows)
 
 
 def kernel_times(name: str) -> Section:
@@ -136,15 +160,18 @@ def kernel_times(name: str) -> Section:
     folder = locate(name, allow_download=False)
     spec: ModelSpec = load_spec(folder)
     device = _core.Device("metal", metal_resident=False, run_ahead=False)
-    model = _core.Model(device, spec.decoder, bind(spec, SafetensorsIndex.open(folder)), blocks=3)
+    tensors = bind(spec, SafetensorsIndex.open(folder))
+    model = _core.Model(device, spec.decoder, tensors, blocks=3)
     session = _core.Session(model, 1, min(768, spec.decoder.max_context))
-    section = Section("", columns=("phase", "kernel", "runs", "GPU ms", "share"))
+    prompt, steps = min(512, spec.decoder.max_context - 32), 16
+    columns = ("phase", "kernel", "runs", "GPU ms", "share", "MB", "GB/s")
+    section = Section("", columns=columns)
     before: dict[str, tuple[int, float]] = {}
     for phase in ("prefill", "decode"):
         if phase == "prefill":
-            session.prefill(0, [5] * min(512, spec.decoder.max_context - 32), True)
+            session.prefill(0, [5] * prompt, True)
         else:
-            for _ in range(16):
+            for _ in range(steps):
                 session.step([0])
         now = {kernel: (runs, seconds) for kernel, runs, seconds in device.kernel_times()}
         spent = {
@@ -152,12 +179,25 @@ def kernel_times(name: str) -> Section:
             for kernel, (runs, seconds) in now.items()
         }
         whole = sum(seconds for _, seconds in spent.values()) or 1.0
+        ran = {kernel for kernel, (runs, _) in spent.items() if runs}
+        if phase == "prefill":
+            read = metal_bytes.of_prefill(spec.decoder, tensors, prompt, ran)
+        else:
+            read = metal_bytes.of_decode(spec.decoder, tensors, prompt, steps)
         for kernel, (runs, seconds) in sorted(spent.items(), key=lambda item: -item[1][1]):
             if runs:
                 share = f"{seconds / whole:.0%}"
-                section.rows.append((phase, kernel, str(runs), f"{seconds * 1000:.3f}", share))
+                size = read.get(kernel, 0)
+                figures = (
+                    (f"{size / 1e6:.3f}", f"{size / seconds / 1e9:.3g}") if size and seconds else ("", "")
+                )
+                section.rows.append((phase, kernel, str(runs), f"{seconds * 1000:.3f}", share, *figures))
         before = now
-    section.notes.append("Each dispatch alone: the sum is more than a step takes.")
+    section.notes += [
+        "Each dispatch alone: the sum is more than a step takes.",
+        "MB: weights, keys and values, logits by their shapes, each once; prefills read some several times.",
+        "A kernel without a figure touches activations only: what it takes is mostly its launch.",
+    ]
     return section
 
 
@@ -209,6 +249,32 @@ def mlx_lm(name: str) -> Section:
     )
     words = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
     return Section("", True if done.returncode == 0 else None, notes=words[-12:])
+
+
+def tests() -> Section:
+    """The tests of the Metal device, in a process of their own, where the package runs from a checkout."""
+    roots = (Path(__file__).parents[3], Path.cwd())
+    marks = ("tests/metal/conftest.py", "csrc/metal/policy.h")  # of this project, not of any other
+    root = next((root for root in roots if all((root / mark).is_file() for mark in marks)), None)
+    if root is None:
+        cure = "in one: make build .venv/.test, then .venv/bin/saragossa doctor --metal-report FILE"
+        return Section("", None, notes=[f"not tried: there is no checkout of saragossa here; {cure}"])
+    if importlib.util.find_spec("pytest") is None:
+        return Section(
+            "", None, notes=["not tried: pytest is not installed; in the checkout: make .venv/.test"]
+        )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=line", *TESTS],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TESTS_SECONDS,
+    )
+    words = (done.stdout + done.stderr).strip().splitlines()
+    # Failures are named by the summary at the end; dots are not worth keeping.
+    kept = words[-40:] if done.returncode else words[-1:]
+    return Section("", done.returncode == 0, notes=[f"pytest {' '.join(TESTS)}", *kept])
 
 
 def markdown(facts: dict[str, str], sections: list[Section]) -> str:

@@ -72,6 +72,27 @@ def logits_on(device: _core.Device, folder: Path) -> npt.NDArray[np.float32]:
     return np.concatenate([session.logits(0, random.integers(0, VOCAB, n).tolist()) for n in TOKENS])
 
 
+def guided_on(device: _core.Device, folder: Path, count: int = 8) -> list[int]:
+    """The greedy ids of a session whose next id must be, by a mask, that of the last one modulo 3."""
+    spec = load_spec(folder)
+    tensors = bind(spec, SafetensorsIndex.open(folder))
+    model = _core.Model(device, spec.decoder, tensors, blocks=1, kv_dtype="f32")
+    session = _core.Session(model, 1, 256)
+    session.configure(0)
+    prompt = list(range(3, 3 + TOKENS[0]))
+    ids = [prompt[-1]]
+    for i in range(count):
+        allowed = np.zeros(VOCAB, bool)
+        allowed[ids[-1] % 3 :: 3] = True
+        session.set_mask(0, np.packbits(allowed, bitorder="little").view("<u4").tolist())
+        if i == 0:
+            session.prefill(0, prompt, True)
+        else:
+            session.step([0])
+        ids.append(session.drawn(0)[0])
+    return ids[1:]
+
+
 def _write_model(folder: Path) -> None:
     config = {
         "model_type": "llama",

@@ -54,10 +54,21 @@ def test_what_is_refused(runner: Runner, source: str, message: str) -> None:
     assert message in error_of(runner, source)
 
 
-def test_words_of_a_newer_language_are_refused(runner: Runner) -> None:
-    source = KERNEL.replace("BODY", "bfloat2 v = bfloat2(1.0f); y[i] = v.x;")
-    runner.compile(source, version=310)
-    assert "'bfloat2' needs Metal 3.1, this library is of 2.3" in error_of(runner, source, version=230)
+@pytest.mark.parametrize(
+    ("body", "version", "message"),
+    [
+        ("bfloat2 v = bfloat2(1.0f); y[i] = v.x;", 310, "'bfloat2' needs Metal 3.1, this library is of 3.0"),
+        (
+            "y[i] = 1; atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst);",
+            320,
+            "'atomic_thread_fence' needs Metal 3.2, this library is of 3.1",
+        ),
+    ],
+)
+def test_words_of_a_newer_language_are_refused(runner: Runner, body: str, version: int, message: str) -> None:
+    source = KERNEL.replace("BODY", body)
+    runner.compile(source, version=version)
+    assert message in error_of(runner, source, version=version - 10)
 
 
 def test_lines_of_errors_are_those_of_the_source(runner: Runner) -> None:

@@ -34,7 +34,7 @@ struct DescriptorMethods : MethodsOf<MTLComputePipelineDescriptor> {
 
 struct PipelineMethods : MethodsOf<MTLComputePipelineState> {
   UInteger max_threads() { return self()->max_threads; }
-  UInteger execution_width() { return kSimdWidth; }
+  UInteger execution_width() { return static_cast<UInteger>(settings().reported_simd_width); }
   UInteger static_threadgroup_memory() { return self()->kernel->static_threadgroup_memory; }
 };
 

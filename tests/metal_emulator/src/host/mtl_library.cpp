@@ -138,6 +138,16 @@ struct FunctionMethods : MethodsOf<MTLFunction> {
 
 }  // namespace
 
+/// By the setting of that name.
+std::string miscompiled(std::string source) {
+  const std::string& fault = settings().miscompile;
+  const size_t arrow = fault.find("=>");
+  if (arrow == std::string::npos) return source;
+  const size_t at = source.find(fault.substr(0, arrow));
+  if (at != std::string::npos) source.replace(at, arrow, fault.substr(arrow + 2));
+  return source;
+}
+
 MTLLibrary* new_library(NSString* source, MTLCompileOptions* options, NSError** error) {
   const std::string& fail_of = settings().fail_compile_of;
   if (fails_now(settings().fail_compile) || (!fail_of.empty() && source->text.find(fail_of) != std::string::npos)) {
@@ -145,7 +155,7 @@ MTLLibrary* new_library(NSString* source, MTLCompileOptions* options, NSError** 
               "program_source: error: failed on request of the emulator's settings");
     return nullptr;
   }
-  CompileRequest request{.source = source->text, .language_version = newest_language()};
+  CompileRequest request{.source = miscompiled(source->text), .language_version = newest_language()};
   if (options) {
     request.math_mode = options->math_mode;
     if (options->macros) request.macros = options->macros->to_text();

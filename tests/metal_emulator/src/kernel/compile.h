@@ -26,7 +26,7 @@ struct CompileRequest {
   std::string source;
   std::map<std::string, std::string> macros = {};
   MathMode math_mode = MathMode::fast;  // fast: unqualified exp() is fast::exp()
-  int language_version = 400;           // 230 to 400: __METAL_VERSION__; tensors need 400, bfloat 310
+  int language_version = 400;           // as __METAL_VERSION__: 310 to 400, which tensors need
   std::string name = "program_source";  // what messages call the file
 };
 

@@ -54,11 +54,12 @@ bool visit(Settings& s, Visit&& row) {
          row("shuffle_cooperative", s.shuffle_cooperative) ||
          row("max_threads_per_threadgroup", s.max_threads_per_threadgroup) ||
          row("threadgroup_memory", s.threadgroup_memory) || row("gpu_family", s.gpu_family) ||
-         row("fail_allocation", s.fail_allocation) || row("fail_command_buffer", s.fail_command_buffer) ||
-         row("fail_compile", s.fail_compile) || row("fail_pipeline", s.fail_pipeline) || row("device", s.device) ||
+         row("reported_simd_width", s.reported_simd_width) || row("fail_allocation", s.fail_allocation) ||
+         row("fail_command_buffer", s.fail_command_buffer) || row("fail_compile", s.fail_compile) ||
+         row("fail_pipeline", s.fail_pipeline) || row("device", s.device) ||
          row("working_set_mib", s.working_set_mib) || row("max_buffer_mib", s.max_buffer_mib) ||
-         row("lazy_ms", s.lazy_ms) || row("late_status", s.late_status) || row("fail_compile_of", s.fail_compile_of) ||
-         row("command_buffer_error", s.command_buffer_error);
+         row("lazy_ms", s.lazy_ms) || row("late_status", s.late_status) || row("miscompile", s.miscompile) ||
+         row("fail_compile_of", s.fail_compile_of) || row("command_buffer_error", s.command_buffer_error);
 }
 
 const char* from_environment(const char* name) {

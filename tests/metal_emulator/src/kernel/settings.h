@@ -32,8 +32,9 @@ struct Settings {
   // --- the device that is played
   int max_threads_per_threadgroup = 1024;
   int threadgroup_memory = 32768;
-  int gpu_family = 9;  // Apple family number: virtual machine 5, M1 7, M2 8, M3 and M4 9, M5 10
-  int os_major = 26;   // OS_VERSION=26.2
+  int reported_simd_width = 32;  // threadExecutionWidth; kernels run in simdgroups of 32 whatever it is
+  int gpu_family = 9;            // Apple family number: virtual machine 5, M1 7, M2 8, M3 and M4 9, M5 10
+  int os_major = 26;             // OS_VERSION=26.2
   int os_minor = 2;
   std::string device;        // "Apple M3 Max": its family and architecture instead of gpu_family's
   int working_set_mib = 0;   // recommendedMaxWorkingSetSize; 0: three quarters of this machine's memory
@@ -47,6 +48,7 @@ struct Settings {
   int fail_compile = -1;
   int fail_pipeline = -1;
   std::string fail_compile_of;   // a library whose source, or a pipeline whose kernel's name, holds this text
+  std::string miscompile;        // "text=>other text": what a library's source becomes before it is compiled
   int command_buffer_error = 8;  // MTLCommandBufferError of fail_command_buffer: 2 timeout, 8 out of memory
 
   bool instrumented() const { return check || trace; }

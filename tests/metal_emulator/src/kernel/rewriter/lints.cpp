@@ -98,11 +98,21 @@ void check_static(Program& program, int i) {
 }  // namespace
 
 void check_language(Program& program, int language) {
+  struct Row {
+    const char* prefix;
+    int language;
+  };
+  static constexpr Row kRows[] = {{"bfloat", 310},        {"atomic_thread_fence", 320},
+                                  {"thread_scope", 320},  {"matmul2d", 400},
+                                  {"tensor_handle", 400}, {"tensor_inline", 400},
+                                  {"tensor_offset", 400}, {"required_threads_per_threadgroup", 400}};
+  const auto text_of = [](int n) { return std::to_string(n / 100) + "." + std::to_string(n / 10 % 10); };
   const Source& s = program.source;
-  for (int i = 0; i < s.size() && language < 310; i++)
-    if (s.is_identifier(i) && s.tokens[i].text.rfind("bfloat", 0) == 0)
-      program.lint(i, "'" + s.tokens[i].text + "' needs Metal 3.1, this library is of " +
-                          std::to_string(language / 100) + "." + std::to_string(language / 10 % 10));
+  for (int i = 0; i < s.size(); i++)
+    for (const Row& row : kRows)
+      if (language < row.language && s.is_identifier(i) && s.tokens[i].text.rfind(row.prefix, 0) == 0)
+        program.lint(i, "'" + s.tokens[i].text + "' needs Metal " + text_of(row.language) + ", this library is of " +
+                            text_of(language));
 }
 
 void check_words(Program& program) {
