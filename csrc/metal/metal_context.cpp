@@ -1,5 +1,7 @@
 #include "metal/metal_context.h"
 
+#include <unistd.h>
+
 namespace saragossa::metal {
 
 Context::Context(NS::SharedPtr<MTL::Device> on, const Switches& s)
@@ -102,6 +104,7 @@ MetalSubmission::MetalSubmission(std::shared_ptr<Context> context, std::unique_p
     : context_(std::move(context)),
       step_(std::move(step)),
       records_(std::move(records)),
+      process_(::getpid()),
       signal_(std::make_shared<Signal>()) {
   for (const OpRecord& op : records_.ops())
     for (const Touch& t : records_.writes(op)) t.buffer->begin_write();
@@ -120,7 +123,7 @@ MetalSubmission::~MetalSubmission() {
 
 void MetalSubmission::finish() {
   if (finished_) return;
-  {
+  if (process_ == ::getpid()) {  // in a forked child nothing will ever be done
     std::unique_lock lock(signal_->mutex);
     signal_->changed.wait(lock, [&] { return signal_->done; });
   }

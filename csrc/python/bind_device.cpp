@@ -5,6 +5,9 @@
 
 #include <pybind11/stl.h>
 
+#include <chrono>
+#include <thread>
+
 #include "core/thread_pool.h"
 #include "core/trim.h"
 
@@ -20,11 +23,21 @@ Activations activations_from(const std::string& name) {
 
 /// Ctrl-C in the middle of a long submission: Python's handlers run, and what they raise ends it.
 void raise_pending_signal() {
+  ReleasedGil::park_if_finalizing();
   const py::gil_scoped_acquire acquired;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
 }  // namespace
+
+void ReleasedGil::park_if_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  const bool ends = Py_IsFinalizing();
+#else
+  const bool ends = _Py_IsFinalizing();
+#endif
+  while (ends) std::this_thread::sleep_for(std::chrono::hours(1));
+}
 
 void bind_device(py::module_& m) {
   // Module-local: the test-only module binds some of the same types.
@@ -81,7 +94,7 @@ void bind_device(py::module_& m) {
   m.def("compile_metal_kernels", [] {
     std::vector<CompiledKernels> compiled;
     {
-      const py::gil_scoped_release released;
+      const ReleasedGil released;
       compiled = compile_metal_kernels();
     }
     py::list out;

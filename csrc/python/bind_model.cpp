@@ -12,7 +12,7 @@ void bind_model(py::module_& m) {
              DecoderSpec decoder = decoder_spec_from(spec);
              std::vector<BoundTensor> bound = bound_tensors_from(tensors);
              const CacheOptions cache{blocks, block_tokens, kv_dtype == "bf16" ? DType::bf16 : DType::f32};
-             const py::gil_scoped_release released;
+             const ReleasedGil released;
              return std::make_shared<Model>(std::move(device), std::move(bound), std::move(decoder), cache);
            }),
            py::arg("device"), py::arg("spec"), py::arg("tensors"), py::kw_only(), py::arg("blocks"),

@@ -33,7 +33,7 @@ void configure(Session& session, int row, float temperature, int top_k, float to
     fail(ErrorKind::parameter, "top_logprobs ", top_logprobs, ", expected 0 to 20");
   s.params.top_logprobs = top_logprobs;
   s.bias = bias;
-  const py::gil_scoped_release released;
+  const ReleasedGil released;
   session.configure(row, s);
 }
 
@@ -41,7 +41,7 @@ void configure(Session& session, int row, float temperature, int top_k, float to
 
 void bind_session(py::module_& m) {
   // Whatever waits for the model's mutex lets go of the GIL first: its holder may ask for the GIL.
-  using Release = py::call_guard<py::gil_scoped_release>;
+  using Release = py::call_guard<ReleasedGil>;
   // Held without const, which pybind11 has no holder for; nothing of it can be changed.
   py::class_<Snapshot, std::shared_ptr<Snapshot>>(m, "Snapshot", py::module_local())
       .def_property_readonly("length", &Snapshot::length)
@@ -81,7 +81,7 @@ void bind_session(py::module_& m) {
           [](Session& s, int row, const Ids& tokens) {
             std::vector<float> values;
             {
-              const py::gil_scoped_release released;
+              const ReleasedGil released;
               values = s.logits(row, tokens);
             }
             return to_array(values, static_cast<int64_t>(tokens.size()));
@@ -92,7 +92,7 @@ void bind_session(py::module_& m) {
           [](Session& s, int row, const Ids& tokens) {
             std::vector<float> values;
             {
-              const py::gil_scoped_release released;
+              const ReleasedGil released;
               values = s.hidden(row, tokens);
             }
             return to_array(values, s.layers());

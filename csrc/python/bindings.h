@@ -10,6 +10,24 @@ namespace saragossa {
 
 namespace py = pybind11;
 
+/// Lets go of the GIL. While the interpreter ends, a thread that would take it again is parked for good: Python before
+/// 3.14 ends such a thread by unwinding it, which a destructor does not survive.
+class ReleasedGil {
+ public:
+  ReleasedGil() : state_(PyEval_SaveThread()) {}
+  ~ReleasedGil() noexcept(false) {
+    park_if_finalizing();
+    PyEval_RestoreThread(state_);
+  }
+  ReleasedGil(const ReleasedGil&) = delete;
+  ReleasedGil& operator=(const ReleasedGil&) = delete;
+
+  static void park_if_finalizing();
+
+ private:
+  PyThreadState* state_;
+};
+
 /// Reads saragossa.models.spec.DecoderSpec by field name.
 DecoderSpec decoder_spec_from(const py::handle& spec);
 /// Reads saragossa.weights.bind.BoundTensor values by field name.

@@ -24,11 +24,13 @@ struct Model {
 
  private:
   friend class ModelLock;
-  std::atomic<int> holder_{0};  // process whose thread submits; 0: none
+  const int loaded_in_;              // process
+  std::atomic<uint64_t> holder_{0};  // process (high half) and thread (low half) that submits; 0: none
 };
 
-/// Holds a model for one submission. Error(usage) in a forked child whose parent held it at the fork: nobody would
-/// ever let go of it there.
+/// Holds a model for one submission. Error(usage) where nobody would ever let go of it: in a forked child whose parent
+/// held it at the fork, and in a thread that holds it already (a signal handler that runs in the middle of a
+/// submission). So it is in a forked child of an asynchronous device, which has no GPU to wait for.
 class ModelLock {
  public:
   explicit ModelLock(Model& model);

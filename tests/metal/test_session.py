@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import math
+import os
+import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -339,3 +342,32 @@ def test_nothing_of_metal_outlives_model_and_session(emulator: Emulator) -> None
     during = use()
     assert during["MTLBuffer"] > before.get("MTLBuffer", 0) + 10
     assert settled(emulator) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_is_told_and_ends() -> None:
+    """The GPU's completion handlers run in the parent alone: the child must not wait for them."""
+    core = session(NAME)
+    drawn(core, 0, PROMPT, 3, GREEDY)  # a step runs ahead
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child == 0:
+        told = False
+        try:
+            core.step([0])
+        except saragossa.errors.UsageError as error:
+            told = "forked" in str(error)
+        del core  # with its step in flight
+        os._exit(7 if told else 1)
+    for _ in range(300):
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        pytest.fail("the child hangs")
+    assert os.waitstatus_to_exitcode(status) == 7
+    core.step([0])

@@ -79,9 +79,13 @@ def _version(package: str) -> str:
 
 
 def _folder(path: Path) -> str:
-    existing = next(folder for folder in (path, *path.parents) if folder.exists())
+    try:
+        existing = next(folder for folder in (path, *path.parents) if folder.exists())
+        free = size(shutil.disk_usage(existing).free)
+    except OSError as error:
+        return f"{path}, cannot be read: {error.strerror}"
     made = "" if existing == path else ", not made yet"
-    return f"{path}{made}, {size(shutil.disk_usage(existing).free)} free"
+    return f"{path}{made}, {free} free"
 
 
 def _fits(args: argparse.Namespace) -> int:

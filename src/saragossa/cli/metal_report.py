@@ -68,6 +68,12 @@ def write(path: Path, model: str | None, facts: dict[str, str]) -> bool:
         raise UsageError(
             f"--metal-report: found {str(path)!r}, accepted is a name in a folder that exists, such as r.md"
         )
+    _check_writable(path)  # before the work, not after it
+    _check_writable(path.with_suffix(".json"))
+    if model is not None:
+        from saragossa.weights.locate import locate
+
+        locate(model, allow_download=False)  # raises where there is none
     sections = [
         _tried("Kernels", compiled),
         _tried("Self-check", checked),
@@ -89,6 +95,16 @@ def write(path: Path, model: str | None, facts: dict[str, str]) -> bool:
     parts = [asdict(section) for section in sections]
     path.with_suffix(".json").write_text(json.dumps({"facts": facts, "sections": parts}, indent=1) + "\n")
     return all(section.ok is not False for section in sections)
+
+
+def _check_writable(file: Path) -> None:
+    made = not file.exists()
+    try:
+        file.open("a").close()
+        if made:
+            file.unlink()
+    except OSError as error:
+        raise UsageError(f"--metal-report: {file} cannot be written: {error.strerror}") from error
 
 
 def _tried(title: str, make: Callable[[], Section]) -> Section:

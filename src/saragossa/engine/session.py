@@ -42,7 +42,6 @@ class Session:
         total = self.length + len(ids)
         if total > self.context:
             raise ContextLengthError(total, self.context)
-        self._unread = False
         if not ids:
             raise ParameterError("prompt", "the prompt is empty", cure="give at least one token")
         start = self.length
@@ -53,7 +52,9 @@ class Session:
                 if progress is not None:
                     progress(at + len(part), len(ids))
         except BaseException:
-            self._core.rewind(0, start)  # all of the prompt or nothing
+            if self.length != start:  # all of the prompt or nothing
+                self._unread = False
+                self._core.rewind(0, start)
             raise
         self._unread = True
 

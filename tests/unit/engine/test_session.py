@@ -1,0 +1,73 @@
+"""The session of the library: what is refused leaves it as it was; signals, and threads at the end of a process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import saragossa
+from saragossa.errors import SaragossaError
+
+MODEL = Path(__file__).parents[2] / "golden" / "checkpoints" / "llama"
+PROMPT = [2] + [4 + (7 * i * i + 13 * i + 5) % 250 for i in range(39)]
+OPTIONS = saragossa.GenerationOptions(temperature=1.5, seed=3)
+
+
+@pytest.fixture(scope="module")
+def llm() -> saragossa.LLM:
+    return saragossa.LLM(MODEL, device="cpu", threads=1)
+
+
+def drawn(llm: saragossa.LLM, refused: list[int] | None) -> list[int]:
+    session = llm.session()
+    session.configure(OPTIONS)
+    session.prefill(PROMPT)
+    if refused is not None:
+        with pytest.raises(SaragossaError):
+            session.prefill(refused)
+    return [session.step() for _ in range(6)]
+
+
+@pytest.mark.parametrize("refused", [[], [10**6], [5] * 100_000], ids=["empty", "id", "long"])
+def test_a_refused_prompt_keeps_the_drawn_token(llm: saragossa.LLM, refused: list[int]) -> None:
+    assert drawn(llm, refused) == drawn(llm, None)
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        [sys.executable, "-c", code, str(MODEL)], env=environment, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_a_process_ends_while_a_daemon_thread_generates() -> None:
+    result = run(
+        "import sys, threading, time, saragossa\n"
+        "m = saragossa.LLM(sys.argv[1], device='cpu')\n"
+        "def work():\n"
+        "    while True: m.generate([5] * 20, max_tokens=300, ignore_eos=True)\n"
+        "threading.Thread(target=work, daemon=True).start()\n"
+        "time.sleep(0.3)\n"
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
+def test_a_signal_handler_that_uses_the_model_is_told() -> None:
+    """It runs in the middle of a submission, which holds the model: waiting for it would never end."""
+    result = run(
+        "import signal, sys, saragossa\n"
+        "m = saragossa.LLM(sys.argv[1], device='cpu', threads=1)\n"
+        "s = m.session()\n"
+        "signal.signal(signal.SIGALRM, lambda *_: m.session().prefill([5] * 9))\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)\n"
+        "try:\n"
+        "    while True: s.prefill([5] * 1950); s.rewind(0)\n"
+        "except saragossa.errors.UsageError as error: print(error)\n"
+    )
+    assert "this thread is generating with this model already" in result.stdout, result.stderr
