@@ -1,4 +1,4 @@
-"""The session of the library: what is refused leaves it as it was; signals, and threads at the end of a process."""
+"""The session of the library: refused prompts; signals, and threads at the end of a process."""
 
 from __future__ import annotations
 
