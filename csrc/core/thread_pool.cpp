@@ -1,7 +1,5 @@
 #include "core/thread_pool.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "core/errors.h"
+#include "core/forks.h"
 
 namespace saragossa {
 namespace {
@@ -40,18 +39,6 @@ inline void cpu_relax() {
 #elif defined(__aarch64__)
   __asm__ volatile("isb");
 #endif
-}
-
-// Counts forks of this process: a pool that was made before a fork has no workers after it.
-std::atomic<int> g_forks{0};
-
-int forks() {
-  static const bool registered = [] {
-    pthread_atfork(nullptr, nullptr, [] { g_forks.fetch_add(1, std::memory_order_relaxed); });
-    return true;
-  }();
-  static_cast<void>(registered);
-  return g_forks.load(std::memory_order_relaxed);
 }
 
 thread_local bool t_inside_loop = false;

@@ -119,8 +119,6 @@ Submission CpuEncoder::do_submit(bool interruptible) {
   static std::atomic<uint64_t> numbers{0};
   const uint64_t number = ++numbers;
   Resources& resources = *resources_;
-  if (last_linear_ && device().switches().cpu_fetch_ahead)
-    last_linear_->next = first_linear_;  // a step is like the last
   first_linear_ = last_linear_ = nullptr;
   auto submission = std::make_shared<CpuSubmission>(std::move(resources_), pool_);
   const std::lock_guard lock(executor_->mutex);
@@ -143,10 +141,10 @@ void CpuEncoder::push_linear(const LinearJob& job) {
     void operator()(Executor& ex) const { ex.linear.run(job); }
   };
   LinearJob& pushed = resources_->commands.push(Run{job}).job;
-  if (!last_linear_)
-    first_linear_ = &pushed;
-  else if (device().switches().cpu_fetch_ahead)
-    last_linear_->next = &pushed;
+  if (!device().switches().cpu_fetch_ahead) return;
+  if (!first_linear_) first_linear_ = &pushed;
+  if (last_linear_) last_linear_->next = &pushed;
+  pushed.next = first_linear_;  // a step is like the last
   last_linear_ = &pushed;
 }
 

@@ -1,6 +1,6 @@
 #include "metal/metal_context.h"
 
-#include <unistd.h>
+#include "core/forks.h"
 
 namespace saragossa::metal {
 
@@ -104,7 +104,7 @@ MetalSubmission::MetalSubmission(std::shared_ptr<Context> context, std::unique_p
     : context_(std::move(context)),
       step_(std::move(step)),
       records_(std::move(records)),
-      process_(::getpid()),
+      forks_at_commit_(forks()),
       signal_(std::make_shared<Signal>()) {
   for (const OpRecord& op : records_.ops())
     for (const Touch& t : records_.writes(op)) t.buffer->begin_write();
@@ -123,7 +123,7 @@ MetalSubmission::~MetalSubmission() {
 
 void MetalSubmission::finish() {
   if (finished_) return;
-  if (process_ == ::getpid()) {  // in a forked child nothing will ever be done
+  if (forks_at_commit_ == forks()) {  // in a forked child nothing will ever be done
     std::unique_lock lock(signal_->mutex);
     signal_->changed.wait(lock, [&] { return signal_->done; });
   }

@@ -79,7 +79,7 @@ class MetalSubmission final : public Submission::Impl {
   std::shared_ptr<Context> context_;
   std::unique_ptr<Step> step_;
   OpRecords records_;
-  const int process_;
+  const int forks_at_commit_;
   bool finished_ = false;
   struct Signal;
   std::shared_ptr<Signal> signal_;

@@ -24,8 +24,8 @@ struct Model {
 
  private:
   friend class ModelLock;
-  const int loaded_in_;              // process
-  std::atomic<uint64_t> holder_{0};  // process (high half) and thread (low half) that submits; 0: none
+  const int forks_at_load_;
+  std::atomic<uint64_t> holder_{0};  // forks (high half) and thread (low half) of who submits; 0: none
 };
 
 /// Holds a model for one submission. Error(usage) where nobody would ever let go of it: in a forked child whose parent

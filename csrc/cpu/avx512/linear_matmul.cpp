@@ -139,14 +139,6 @@ inline __attribute__((always_inline)) void add_words(__m512i& sum, __m512i codes
 #endif
 }
 
-/// 32 outputs of one row.
-template <bool two_parts>
-inline __attribute__((always_inline)) void add_row(__m512i w0, __m512i w1, int32_t q, __m512i& sum0, __m512i& sum1) {
-  const __m512i x = _mm512_set1_epi32(q);
-  add_words<two_parts>(sum0, w0, x);
-  add_words<two_parts>(sum1, w1, x);
-}
-
 /// Scales and biases of 32 outputs.
 struct GroupWeights {
   __m512 scale0, scale1, bias0, bias1;
@@ -163,72 +155,60 @@ inline __attribute__((always_inline)) void add_group(__m512i sum0, __m512i sum1,
   _mm512_storeu_ps(y + 16, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum1), _mm512_mul_ps(w.scale1, scale), y1));
 }
 
-/// One tile of rows, one group: y[12, 32] += ... The sums are named: compilers keep an array of them in memory.
-template <int words, bool two_parts>
+/// Sums of 32 outputs of four rows. They are named: compilers keep an array of them in memory.
+template <bool two_parts>
+struct FourRows {
+  __m512i a0 = _mm512_setzero_si512(), a1 = a0, b0 = a0, b1 = a0, c0 = a0, c1 = a0, d0 = a0, d1 = a0;
+
+  inline __attribute__((always_inline)) void add(__m512i w0, __m512i w1, const int32_t* q) {
+    add_row(w0, w1, q[0], a0, a1);
+    add_row(w0, w1, q[1], b0, b1);
+    add_row(w0, w1, q[2], c0, c1);
+    add_row(w0, w1, q[3], d0, d1);
+  }
+  inline __attribute__((always_inline)) void finish(const GroupWeights& w, const float* x_scale, const float* x_sum,
+                                                    float* y) const {
+    add_group(a0, a1, w, x_scale[0], x_sum[0], y + 0 * kPanelOuts);
+    add_group(b0, b1, w, x_scale[1], x_sum[1], y + 1 * kPanelOuts);
+    add_group(c0, c1, w, x_scale[2], x_sum[2], y + 2 * kPanelOuts);
+    add_group(d0, d1, w, x_scale[3], x_sum[3], y + 3 * kPanelOuts);
+  }
+
+ private:
+  static inline __attribute__((always_inline)) void add_row(__m512i w0, __m512i w1, int32_t q, __m512i& sum0,
+                                                            __m512i& sum1) {
+    const __m512i x = _mm512_set1_epi32(q);
+    add_words<two_parts>(sum0, w0, x);
+    add_words<two_parts>(sum1, w1, x);
+  }
+};
+
+/// One group of the 12 rows of a tile, or of four of them: y[rows, 32] += ...
+template <int words, bool two_parts, int rows>
 inline void dot_group(const int32_t* codes, const int32_t* q, const float* w_scale, const float* w_bias,
                       const float* x_scale, const float* x_sum, float* y) {
-  const __m512i zero = _mm512_setzero_si512();
-  __m512i a0 = zero, a1 = zero, b0 = zero, b1 = zero, c0 = zero, c1 = zero, d0 = zero, d1 = zero;
-  __m512i e0 = zero, e1 = zero, f0 = zero, f1 = zero, g0 = zero, g1 = zero, h0 = zero, h1 = zero;
-  __m512i i0 = zero, i1 = zero, j0 = zero, j1 = zero, k0 = zero, k1 = zero, l0 = zero, l1 = zero;
+  static_assert(rows == 4 || rows == kTileRows);
+  FourRows<two_parts> first, second, third;
   for (int p = 0; p < words; ++p) {
     const __m512i w0 = load_i(codes);
     const __m512i w1 = load_i(codes + 16);
-    add_row<two_parts>(w0, w1, q[0], a0, a1);
-    add_row<two_parts>(w0, w1, q[1], b0, b1);
-    add_row<two_parts>(w0, w1, q[2], c0, c1);
-    add_row<two_parts>(w0, w1, q[3], d0, d1);
-    add_row<two_parts>(w0, w1, q[4], e0, e1);
-    add_row<two_parts>(w0, w1, q[5], f0, f1);
-    add_row<two_parts>(w0, w1, q[6], g0, g1);
-    add_row<two_parts>(w0, w1, q[7], h0, h1);
-    add_row<two_parts>(w0, w1, q[8], i0, i1);
-    add_row<two_parts>(w0, w1, q[9], j0, j1);
-    add_row<two_parts>(w0, w1, q[10], k0, k1);
-    add_row<two_parts>(w0, w1, q[11], l0, l1);
+    first.add(w0, w1, q);
+    if constexpr (rows == kTileRows) {
+      second.add(w0, w1, q + 4);
+      third.add(w0, w1, q + 8);
+    }
     codes += kPanelOuts;
     q += kTileRows;
   }
   const GroupWeights w{_mm512_loadu_ps(w_scale), _mm512_loadu_ps(w_scale + 16), _mm512_loadu_ps(w_bias),
                        _mm512_loadu_ps(w_bias + 16)};
-  add_group(a0, a1, w, x_scale[0], x_sum[0], y + 0 * kPanelOuts);
-  add_group(b0, b1, w, x_scale[1], x_sum[1], y + 1 * kPanelOuts);
-  add_group(c0, c1, w, x_scale[2], x_sum[2], y + 2 * kPanelOuts);
-  add_group(d0, d1, w, x_scale[3], x_sum[3], y + 3 * kPanelOuts);
-  add_group(e0, e1, w, x_scale[4], x_sum[4], y + 4 * kPanelOuts);
-  add_group(f0, f1, w, x_scale[5], x_sum[5], y + 5 * kPanelOuts);
-  add_group(g0, g1, w, x_scale[6], x_sum[6], y + 6 * kPanelOuts);
-  add_group(h0, h1, w, x_scale[7], x_sum[7], y + 7 * kPanelOuts);
-  add_group(i0, i1, w, x_scale[8], x_sum[8], y + 8 * kPanelOuts);
-  add_group(j0, j1, w, x_scale[9], x_sum[9], y + 9 * kPanelOuts);
-  add_group(k0, k1, w, x_scale[10], x_sum[10], y + 10 * kPanelOuts);
-  add_group(l0, l1, w, x_scale[11], x_sum[11], y + 11 * kPanelOuts);
+  first.finish(w, x_scale, x_sum, y);
+  if constexpr (rows == kTileRows) {
+    second.finish(w, x_scale + 4, x_sum + 4, y + 4 * kPanelOuts);
+    third.finish(w, x_scale + 8, x_sum + 8, y + 8 * kPanelOuts);
+  }
   // y stays in memory between groups: GCC would keep a second copy of it on the stack.
   __asm__ volatile("" ::: "memory");
-}
-
-/// Four rows of a tile, for the end of the input; y[4, 32].
-template <int words, bool two_parts>
-inline void dot_group4(const int32_t* codes, const int32_t* q, const float* w_scale, const float* w_bias,
-                       const float* x_scale, const float* x_sum, float* y) {
-  const __m512i zero = _mm512_setzero_si512();
-  __m512i a0 = zero, a1 = zero, b0 = zero, b1 = zero, c0 = zero, c1 = zero, d0 = zero, d1 = zero;
-  for (int p = 0; p < words; ++p) {
-    const __m512i w0 = load_i(codes);
-    const __m512i w1 = load_i(codes + 16);
-    add_row<two_parts>(w0, w1, q[0], a0, a1);
-    add_row<two_parts>(w0, w1, q[1], b0, b1);
-    add_row<two_parts>(w0, w1, q[2], c0, c1);
-    add_row<two_parts>(w0, w1, q[3], d0, d1);
-    codes += kPanelOuts;
-    q += kTileRows;
-  }
-  const GroupWeights w{_mm512_loadu_ps(w_scale), _mm512_loadu_ps(w_scale + 16), _mm512_loadu_ps(w_bias),
-                       _mm512_loadu_ps(w_bias + 16)};
-  add_group(a0, a1, w, x_scale[0], x_sum[0], y + 0 * kPanelOuts);
-  add_group(b0, b1, w, x_scale[1], x_sum[1], y + 1 * kPanelOuts);
-  add_group(c0, c1, w, x_scale[2], x_sum[2], y + 2 * kPanelOuts);
-  add_group(d0, d1, w, x_scale[3], x_sum[3], y + 3 * kPanelOuts);
 }
 
 /// Values [k0, k0 + n) of all rows.
@@ -246,12 +226,12 @@ void dot_block(const Panel& panel, const PackFormat& f, const uint8_t* packed, i
       const float* w_bias = panel.bias + k / group * kPanelOuts;
       float* y = panel.y + r * kPanelOuts;
       if (rows - r > 8) {
-        dot_group<words, two_parts>(codes, q, w_scale, w_bias, tile.scale + g, tile.sum + g, y);
+        dot_group<words, two_parts, kTileRows>(codes, q, w_scale, w_bias, tile.scale + g, tile.sum + g, y);
         continue;
       }
       for (int64_t i = 0; i < rows - r; i += 4)
-        dot_group4<words, two_parts>(codes, q + i, w_scale, w_bias, tile.scale + g + i, tile.sum + g + i,
-                                     y + i * kPanelOuts);
+        dot_group<words, two_parts, 4>(codes, q + i, w_scale, w_bias, tile.scale + g + i, tile.sum + g + i,
+                                       y + i * kPanelOuts);
     }
   }
 }
