@@ -42,6 +42,29 @@ class AttentionSpec:
     k_norm: bool = False
     qkv_bias: bool = False
     o_bias: bool = False
+    gate: bool = False  # the output is multiplied by sigmoid of a projection of its own, `q_gate`
+    v_norm: bool = False  # RMS norm of v heads, without a weight
+    v_is_k: bool = False  # no v projection: v is k before its norm and rope
+    kv_from: int | None = None  # keys and values are those of that layer; no k, v of its own
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSpec:
+    """Gated delta net: causal convolution of q, k, v, then the gated delta rule (arXiv 2412.06464).
+
+    value_heads is a multiple of key_heads; value head h goes with key head h / (value_heads / key_heads).
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv_width: int
+
+    @property
+    def channels(self) -> int:
+        """Of the convolution: q, k and v."""
+        return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +77,49 @@ class MlpSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerSpec:
-    """Pre-norm block; `post_norms` adds Gemma's norms on each branch's output."""
+class MoeSpec:
+    """Mixture of gated MLPs: softmax over all experts, the top_k best, and a shared expert that all tokens use."""
 
-    attention: AttentionSpec
-    mlp: MlpSpec
+    experts: int
+    top_k: int
+    intermediate: int  # of an expert
+    activation: Activation = "silu"
+    renormalize: bool = True  # the weights of the chosen experts sum to one
+    shared_intermediate: int = 0  # 0: no shared expert
+    shared_gate: bool = False  # it is multiplied by sigmoid of a projection to one value
+    fused_gate_up: bool = False  # one tensor, an expert's gate rows, then its up rows
+    router_norm: bool = False  # Gemma 4: the router has a norm of its own input, and a scale of each expert
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    """Pre-norm block: attention or a delta net, then an MLP, experts, or both (Gemma 4: added).
+
+    `post_norms` adds Gemma's norms on each branch's output.
+    """
+
+    attention: AttentionSpec | None
+    mlp: MlpSpec | None
     post_norms: bool = False
+    delta: DeltaSpec | None = None
+    moe: MoeSpec | None = None
+    per_layer_input: int = 0  # Gemma 4: width of this layer's own input of each token; 0: none
+    layer_scalar: bool = False  # Gemma 4: the residual stream is multiplied by a value behind the layer
+
+
+@dataclass(frozen=True, slots=True)
+class MtpSpec:
+    """Multi-token prediction (Qwen3.5): from the last hidden state and the next token's embedding, one token more.
+
+    x = fc([norm(embedding), norm(hidden)]), then the layers, a norm, and the model's own head.
+    """
+
+    layers: tuple[LayerSpec, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderSpec:
-    """A dense decoder: embedding, layers, final norm, head."""
+    """A decoder: embedding, layers, final norm, head."""
 
     vocab: int
     hidden: int
@@ -75,20 +130,38 @@ class DecoderSpec:
     embed_scale: float = 1.0  # multiplies the embedding
     final_softcap: float = 0.0  # on the logits; 0: none
     tied: bool = False  # the head is the embedding
+    per_layer_vocab: int = 0  # Gemma 4: rows of the table of per-layer inputs; 0: there are none
+    mtp: MtpSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """One tensor that the decoder needs.
 
-    role: the core's name: `embed`, `norm`, `head`, `layers.{i}.{part}` with part one of
-      attn_norm, q, k, v, o, q_norm, k_norm, attn_post_norm, mlp_norm, gate, up, down, mlp_post_norm;
-      a linear's bias is `{role}.bias`.
+    role: the core's name: `embed`, `norm`, `head`, and `layers.{i}.{part}` with these parts, a linear's bias being
+      `{role}.bias`:
+      both kinds of mixer: attn_norm, attn_post_norm;
+      attention: q, q_gate, k, v, o, q_norm, k_norm;
+      delta net: delta_qkv, delta_z, delta_b, delta_a, delta_conv [channels, width], delta_a_log, delta_dt_bias,
+      delta_norm, delta_out;
+      MLP: mlp_norm, gate, up, down, mlp_post_norm;
+      experts, stacked along the rows: router, experts_gate, experts_up [experts * intermediate, hidden] (or
+      experts_gate_up [experts * 2 * intermediate, hidden]), experts_down [experts * hidden, intermediate];
+      shared_gate_proj, shared_up, shared_down, shared_gate [1, hidden];
+      Gemma 4: router_norm, router_scale [experts], moe_norm (of the experts' input), moe_post_norm, dense_post_norm
+      (of each branch), per_layer_gate, per_layer_proj, per_layer_norm, layer_scalar [1].
+      Gemma 4, once: per_layer_embed, per_layer_model_proj, per_layer_model_norm.
+      MTP: mtp.fc [hidden, 2 * hidden], mtp.embed_norm, mtp.hidden_norm, mtp.norm, `mtp.layers.{i}.{part}`.
     name: the checkpoint's name without the `.weight` suffix for modules (`model.layers.0.self_attn.q_proj`),
       with it for plain tensors (`model.norm.weight`, `...q_proj.bias`).
-    shape: [out, in] of a linear or embedding as unquantised, [n] of a vector.
+    shape: [out, in] of a linear or embedding as unquantised, [n] of a vector, [channels, width] of a convolution.
     module: a linear or embedding, which may be quantised.
     plus_one: stored as w, used as 1 + w (Gemma norms).
+    rows: of `name`, which has `stored_rows` of them, the ranges (start, count) that make up this tensor, in order;
+      empty: all. More than one range is copied at load.
+    stack: instead of `name`: modules whose rows follow each other (experts stored one by one); copied at load.
+    stored: shape in the checkpoint where it differs from `shape` (a convolution, experts as three dimensions).
+    factor: multiplies a vector at load.
     """
 
     role: str
@@ -96,6 +169,11 @@ class TensorSpec:
     shape: tuple[int, ...]
     module: bool = False
     plus_one: bool = False
+    rows: tuple[tuple[int, int], ...] = ()
+    stored_rows: int = 0
+    stack: tuple[str, ...] = ()
+    stored: tuple[int, ...] | None = None
+    factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

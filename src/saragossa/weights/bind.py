@@ -39,7 +39,11 @@ class BoundTensor:
     dtype: F32, F16 or BF16; of an affine tensor that of its scales and biases.
     shape: logical: [out, in] of a module as unquantised, [n] of a vector.
     bits, group_size: 0 unless affine.
-    parts: (weight,) or (weight, scales, biases): U32 [out, in * bits / 32], then [out, in / group_size].
+    parts: (weight,) or (weight, scales, biases): U32 [out, in * bits / 32], then [out, in / group_size]; of a stack
+      those of one module after another.
+    rows: ranges (start, count) of the stored rows that make up the tensor; empty: all of them.
+    stack: modules whose rows follow each other; 0: one.
+    factor: multiplies a vector.
     """
 
     role: str
@@ -51,6 +55,9 @@ class BoundTensor:
     group_size: int
     plus_one: bool
     parts: tuple[TensorPart, ...]
+    rows: tuple[tuple[int, int], ...] = ()
+    stack: int = 0
+    factor: float = 1.0
 
     @property
     def nbytes(self) -> int:
