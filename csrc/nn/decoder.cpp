@@ -37,6 +37,22 @@ Decoder::Decoder(WeightLoader& weights, DecoderSpec spec, Device& device) : spec
   per_layer_norm_ = weights.vector("per_layer_model_norm", width);
 }
 
+std::vector<CacheLayer> Decoder::cache_layers() const {
+  std::vector<CacheLayer> out;
+  for (const LayerSpec& layer : spec_.layers) {
+    CacheLayer& to = out.emplace_back();
+    if (layer.delta) {
+      to.recurrent = {layer.delta->heads, layer.delta->conv_width};
+    } else if (layer.attention->kv_from) {
+      to.kv_from = layer.attention->kv_from;
+    } else {
+      to.kv = {layer.attention->kv_heads, layer.attention->head_dim};
+      to.window = layer.attention->window;
+    }
+  }
+  return out;
+}
+
 Tensor Decoder::per_layer_inputs(CommandEncoder& enc, const Tensor& x, const Tensor& ids) const {
   if (spec_.per_layer_vocab == 0) return {};
   const int64_t rows = x.shape[0], width = spec_.layers[0].per_layer_input;

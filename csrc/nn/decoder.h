@@ -29,6 +29,7 @@ class Decoder {
                  std::vector<Tensor>* trace = nullptr) const;
 
   const DecoderSpec& spec() const { return spec_; }
+  std::vector<CacheLayer> cache_layers() const;
   const Weight& embedding() const { return embed_; }
   const Weight& head() const { return head_; }
   const Rope& rope(size_t i) const { return ropes_[i]; }

@@ -4,33 +4,34 @@
 
 namespace saragossa {
 
-ModelCache::ModelCache(Device& device, const std::vector<LayerSpec>& layers, const CacheOptions& options) {
+ModelCache::ModelCache(Device& device, const std::vector<CacheLayer>& layers, const CacheOptions& options) {
   std::vector<std::vector<KvLayerSpec>> specs;
   std::vector<RecurrentLayerSpec> recurrent;
   places_.resize(layers.size());
   recurrent_places_.resize(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
-    const LayerSpec& layer = layers[i];
-    if (layer.delta) {
+    const CacheLayer& layer = layers[i];
+    if (layer.recurrent) {
       recurrent_places_[i] = recurrent.size();
-      recurrent.push_back({layer.delta->heads, layer.delta->conv_width});
+      recurrent.push_back(*layer.recurrent);
       continue;
     }
-    const AttentionSpec& a = *layer.attention;
-    if (a.kv_from) {
-      require(*a.kv_from < i && places_[*a.kv_from], "spec: layer ", i, " reads keys of layer ", *a.kv_from);
-      places_[i] = places_[*a.kv_from];
+    if (layer.kv_from) {
+      require(*layer.kv_from < i && places_[*layer.kv_from], "cache: layer ", i, " reads keys of layer ",
+              *layer.kv_from);
+      places_[i] = places_[*layer.kv_from];
       continue;
     }
-    const auto same = [&](const Group& g) { return g.window == a.window; };
+    require(layer.kv.has_value(), "cache: layer ", i, " leaves nothing");
+    const auto same = [&](const Group& g) { return g.window == layer.window; };
     const auto at = std::find_if(groups_.begin(), groups_.end(), same) - groups_.begin();
     if (at == static_cast<int64_t>(groups_.size())) {
-      groups_.push_back({a.window, nullptr});
+      groups_.push_back({layer.window, nullptr});
       specs.emplace_back();
     }
     const auto group = static_cast<size_t>(at);
     places_[i] = {group, specs[group].size()};
-    specs[group].push_back({a.kv_heads, a.head_dim});
+    specs[group].push_back(*layer.kv);
   }
   if (groups_.empty()) {
     groups_.emplace_back();

@@ -8,7 +8,6 @@
 #include <optional>
 #include <vector>
 
-#include "nn/spec.h"
 #include "state/kv_cache.h"
 #include "state/recurrent_cache.h"
 
@@ -21,6 +20,14 @@ struct CacheOptions {
   int64_t slots = 64;          // recurrent states
 };
 
+/// What a layer leaves behind: keys and values, or a recurrent state, or nothing of its own.
+struct CacheLayer {
+  std::optional<KvLayerSpec> kv;
+  int64_t window = 0;             // keys that it sees; 0: all
+  std::optional<size_t> kv_from;  // the layer whose keys and values it reads
+  std::optional<RecurrentLayerSpec> recurrent;
+};
+
 /// Where a layer's keys and values lie.
 struct KvPlace {
   size_t group = 0, index = 0;
@@ -28,8 +35,7 @@ struct KvPlace {
 
 class ModelCache {
  public:
-  /// Layers without keys and values of their own read those of `kv_from`.
-  ModelCache(Device& device, const std::vector<LayerSpec>& layers, const CacheOptions& options);
+  ModelCache(Device& device, const std::vector<CacheLayer>& layers, const CacheOptions& options);
 
   /// One at least, so that every step has a block table.
   size_t groups() const { return groups_.size(); }
