@@ -41,7 +41,7 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_list(cli: Any, hub_cache: Path) -> None:
     out = cli("list").out.splitlines()
-    assert out[0].split() == ["model", "architecture", "quantisation", "size", "supported"]
+    assert out[0].split() == ["model", "architecture", "quantisation", "parameters", "size", "supported"]
     assert out[1].split()[:2] == ["org/tiny", "llama"]
     assert out[1].endswith("yes")
     data = json.loads(cli("list", "--json").out)
