@@ -19,7 +19,7 @@ from saragossa.engine.session import Session, chunks
 from saragossa.errors import SnapshotNeededError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-# A delta net with dense MLPs, one with experts, the fused projections, and a model with windows (and shared keys).
+# A delta net with dense MLPs, one with experts, fused projections, and windows (with shared keys).
 HYBRIDS = ("qwen3_5-q4g32", "qwen3_5_moe-q4g64", "qwen3_next-q4g32")
 MODELS = (*HYBRIDS, "gemma4-e2b-q4g32")
 TOKENS = 96
@@ -78,7 +78,7 @@ def test_a_place_that_was_not_kept_needs_a_snapshot(name: str, models: dict[str,
     session.mark(0)
     session.prefill(0, PROMPT[40:80], False)
     assert [session.rewindable(0, to) for to in (80, 79, 41, 40, 39, 1, 0)] == [80, 40, 40, 40, 0, 0, 0]
-    with pytest.raises(SnapshotNeededError, match="rewind to 60 of 80 tokens needs a snapshot.* 40"):
+    with pytest.raises(SnapshotNeededError, match=r"rewind to 60 of 80 tokens needs a snapshot.* 40"):
         session.rewind(0, 60)
     assert session.length(0) == 80
     assert np.array_equal(session.logits(0, PROMPT[80:])[-1], run(core(models[name]), []))

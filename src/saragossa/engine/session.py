@@ -94,6 +94,6 @@ class Session:
         return self._core.rewindable(0, to)
 
     def rewind(self, to: int) -> None:
-        """Back to the first `to` tokens. Raises UsageError when the session is shorter, SnapshotNeededError."""
+        """Back to the first `to` tokens. Raises UsageError beyond the end, SnapshotNeededError."""
         self._unread = False
         self._core.rewind(0, to)
