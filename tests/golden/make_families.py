@@ -1,4 +1,4 @@
-"""Tiny seeded checkpoints of mixture of experts, gated delta nets and Gemma 4: configs in both forms, weights.
+"""Tiny seeded checkpoints of mixture of experts, gated delta nets, Gemma 4: configs in both forms, weights.
 
 Used by make_family_checkpoints.py, which names the requirements. Every size differs from its neighbours and
 the head counts, expert counts and convolution widths from one checkpoint to the next, so that a swapped index
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from make_architectures import BOS, EOS, END_OF_TURN, PAD, VOCAB, Architecture, Variant, _base, _rope, _shape
+from make_architectures import BOS, END_OF_TURN, EOS, PAD, VOCAB, Architecture, Variant, _base, _rope, _shape
 
 # The last ids are those of images and sounds: no prompt holds them.
 FIRST_MEDIA_ID = VOCAB - 8
@@ -58,7 +58,7 @@ class Quantised(Variant):
 @dataclass(frozen=True)
 class Family(Architecture):
     """`forms`: further copies of the same values. `fused`: experts in one tensor each, as transformers holds
-    them; `hub`: as the Hub has them (fused experts, float32 decays and gated norms); `mlx`: what mlx-lm writes.
+    them; `hub`: as the Hub has them (fused experts, float32 decays and gated norms); `mlx`: of mlx-lm.
     mtp: multi-token prediction tensors, which transformers and mlx-lm drop. positions: of the long prompt.
     """
 
@@ -362,7 +362,7 @@ def build_family(arch: Family) -> Any:
 
 
 def weight(name: str, shape: tuple[int, ...], arch: Family, rng: Any) -> Any:
-    """A weight by its name. Norms are multiples of 1/128: 1 + w is then exact in bfloat16, as mlx-lm stores it."""
+    """A weight by its name. Norms are multiples of 1/128: 1 + w, mlx-lm's form, is exact in bfloat16."""
     normal = rng.standard_normal(shape)
     gemma = arch.name.startswith("gemma")
     text = arch.config.get("text_config", arch.config)

@@ -1,19 +1,21 @@
 """Make the tiny checkpoints of mixture of experts, gated delta nets and Gemma 4 under tests/golden/families.
 
-    oracles/bin/python tests/golden/make_family_checkpoints.py [name ...]    # environment: make_checkpoints.py
+    oracles/bin/python tests/golden/make_family_checkpoints.py [name ...]  # environment: make_checkpoints.py
 
 Committed and deterministic. For every family in make_families.py:
 
-- `<name>`: as transformers 5 writes it (`config.json`); `config.hub.json`: the Hub's older keys. Experts lie one
-  by one where transformers writes them so. Qwen3.5 checkpoints have a vision tower (ignored) and `mtp.*`.
-- `<name>-fused`, `-hub`, `-mlx`: the same values in other tensors, so the same goldens (`golden` in the manifest
-  names the file): experts of a layer in one tensor; the Hub's names and dtypes; what `mlx_lm.convert` writes.
+- `<name>`: as transformers 5 writes it (`config.json`); `config.hub.json`: the Hub's older keys. Experts lie
+  one by one where transformers writes them so. Qwen3.5 checkpoints have a vision tower (ignored) and `mtp.*`.
+- `<name>-fused`, `-hub`, `-mlx`: the same values in other tensors, so the same goldens (`golden` in the
+  manifest names the file): experts of a layer in one tensor; the Hub's names and dtypes; what
+  `mlx_lm.convert` writes. Their tokenizer is that of `<name>`.
 - `<name>-q4g32` and so on: what `mlx_lm.convert` quantises.
-- `<file>.npz`: what transformers computes in float32 (quantised copies: on weights dequantised by an independent
-  reader), cross-checked with mlx-lm in float32; with `mtp_*` from mtp_reference.py.
+- `<file>.npz`: what transformers computes in float32 (quantised copies: on weights dequantised by an
+  independent reader), cross-checked with mlx-lm in float32; with `mtp_*` from mtp_reference.py.
 
-`manifest.json` has the largest difference of the two oracles, how far the logits move when a part of weights or
-config is wrong, the least margin of a router on the goldens' tokens, versions, and the sha256 of every file.
+`manifest.json` has the largest difference of the two oracles, how far the logits move when a part of weights
+or config is wrong (`moves`), the least margin of a router on the goldens' tokens, versions, and the sha256 of
+every file.
 """
 
 from __future__ import annotations
@@ -170,7 +172,7 @@ def save_hub(arch: Family, base: Path, folder: Path) -> None:
 
 
 def mlx_source(arch: Family, base: Path, scratch: Path) -> Path:
-    """A copy that mlx-lm can read: older keys, fused experts for qwen3_5_moe, no `_text` in the model's type."""
+    """A copy that mlx-lm can read: older keys, fused experts for qwen3_5_moe, no `_text` in the type."""
     source = scratch / arch.name
     if arch.name.startswith("qwen3_5_moe"):
         save_hub(arch, base, source)
@@ -193,14 +195,17 @@ def save_quantised(arch: Family, source: Path, folder: Path, variant: Quantised)
         quantise(source, folder, variant)
         return
     with contextlib.redirect_stdout(io.StringIO()):  # mlx-lm's own predicate
-        convert(
-            str(source), str(folder), quantize=True, q_bits=variant.bits, q_group_size=variant.group_size
-        )
+        convert(str(source), str(folder), quantize=True, q_bits=variant.bits, q_group_size=variant.group_size)
     (folder / "README.md").unlink(missing_ok=True)
 
 
-def add_mtp(arch: Family, folder: Path, model: Any, result: dict[str, Any]) -> dict[str, Any]:
-    """MTP logits of every pair of the prompt, normed output of the last, greedy drafts behind the prompt."""
+def add_mtp(
+    arch: Family, folder: Path, model: Any, result: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The model's states, MTP logits of every pair of the prompt, normed output of the last, drafts behind.
+
+    And how far the logits move from that when the head is fed otherwise.
+    """
     tensors = {}
     for name, tensor in (load_file(folder / "model.safetensors") | mtp_tensors(arch)).items():
         tensors[name.replace("model.language_model.", "model.")] = tensor.float().numpy()
@@ -208,19 +213,51 @@ def add_mtp(arch: Family, folder: Path, model: Any, result: dict[str, Any]) -> d
     text = config.get("text_config", config)
     seen: list[Any] = []
     norm = model.model.language_model.norm
-    hook = norm.register_forward_hook(lambda _m, _i, output: seen.append(output[0].numpy().copy()))
+    before: list[Any] = []
+
+    def keep(_module: Any, inputs: Any, output: Any) -> None:
+        before.append(inputs[0][0].numpy().copy())
+        seen.append(output[0].numpy().copy())
+
+    hook = norm.register_forward_hook(keep)
     reference_logits(model, result["prompt"][None])
     hook.remove()
     reference = MtpReference(tensors, text)
-    prompt = result["prompt"]
-    hidden = reference.hidden(seen[0][:-1], prompt[1:])
-    drafts, margins = reference.drafts(seen[0], prompt, int(result["greedy"][0]), DRAFTS)
+    prompt, states = result["prompt"], seen[0]
+    hidden = reference.hidden(states[:-1], prompt[1:])
+    pairs = torch.from_numpy(reference.pairs(states[:-1], prompt[1:])[None]).float()
+    layer = mtp_layer(arch, model)(inputs_embeds=pairs, use_cache=False)
+    difference = float(np.abs(layer.last_hidden_state[0].numpy() - hidden).max())
+    if difference > TOLERANCE:
+        raise RuntimeError(f"{arch.name}: the head's layer is not transformers': {difference}")
+    logits = reference.logits(hidden)
+    drafts, margins = reference.drafts(states, prompt, int(result["greedy"][0]), DRAFTS)
+    other = {
+        "mtp hidden state before the final norm": reference.hidden(before[0][:-1], prompt[1:]),
+        "mtp embedding of the same token": reference.hidden(states[:-1], prompt[:-1]),
+    }
+    moves = {what: float(np.abs(reference.logits(h) - logits).max()) for what, h in other.items()}
+    facts = {"mtp": True, "mtp_layer_max_difference": difference, "mtp_moves": moves}
     return {
-        "mtp_logits": reference.logits(hidden).astype(np.float32),
+        "mtp_states": states,
+        "mtp_logits": logits.astype(np.float32),
         "mtp_hidden": hidden[-1].astype(np.float32),
         "mtp_drafts": np.array(drafts, np.int32),
         "mtp_margins": np.array(margins, np.float32),
-    }
+    }, facts
+
+
+@torch.no_grad()
+def mtp_layer(arch: Family, model: Any) -> Any:
+    """The head's layer and norm as a model of transformers, to check mtp_reference.py on what both have."""
+    config = model.config.get_text_config()
+    one = {"num_hidden_layers": 1, "layer_types": ["full_attention"]}
+    text = type(config)(**config.to_dict() | one)
+    text._attn_implementation = "eager"
+    own = type(model.model.language_model)(text).eval().requires_grad_(False)
+    weights = {n.removeprefix("mtp."): t.float() for n, t in mtp_tensors(arch).items()}
+    own.load_state_dict({n: weights[n] for n in own.state_dict() if n != "embed_tokens.weight"}, strict=False)
+    return own
 
 
 def check_form(name: str, model: Any, result: dict[str, Any]) -> None:
@@ -261,10 +298,13 @@ def make(arch: Family, scratch: Path) -> dict[str, Any]:
     weak = {what: far for what, far in moves.items() if far < LEAST_MOVE}
     if weak:
         raise RuntimeError(f"{arch.name}: a fault would not show: {weak}")
+    mtp_facts: dict[str, Any] = {}
     if arch.mtp:
-        result |= add_mtp(arch, base, model, result)
+        arrays, mtp_facts = add_mtp(arch, base, model, result)
+        result |= arrays
     source = mlx_source(arch, base, scratch)
-    facts: dict[str, Any] = family_mlx_run(source, result)
+    moves |= mtp_facts.pop("mtp_moves", {})
+    facts: dict[str, Any] = family_mlx_run(source, result) | mtp_facts
     facts["moves"] = {what: float(f"{far:.2g}") for what, far in sorted(moves.items())}
     entries = {arch.name: entry(arch.name, arch, result, router, **facts)}
     for form in arch.forms:
@@ -278,7 +318,8 @@ def make(arch: Family, scratch: Path) -> dict[str, Any]:
         for part in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):  # the base has them
             (OUT / name / part).unlink()
         entries[name] = entries[arch.name] | {"form": form}
-        entries[name].pop("moves")
+        for key in ("moves", *(mtp_facts if form == "mlx" else ())):  # mlx-lm drops the head
+            entries[name].pop(key)
     for variant in arch.variants:
         name = f"{arch.name}-{variant.suffix}"
         save_quantised(arch, source, OUT / name, variant)

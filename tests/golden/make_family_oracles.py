@@ -1,4 +1,4 @@
-"""Goldens of the families: prompts whose routers decide clearly, forms of one checkpoint, and what each part moves.
+"""Goldens of the families: prompts whose routers decide clearly, forms of a checkpoint, what each part moves.
 
 Used by make_family_checkpoints.py, which names the requirements; built on make_oracles.py.
 """
@@ -31,9 +31,10 @@ from make_oracles import (
 )
 from mlx_lm.utils import load_model
 
-ROUTER_MARGIN = 1e-3  # least distance, in the logits of a router, of the last expert taken and the first not taken
-# Between float32 and float64 in transformers. A norm of a delta rule's output that happens to be near zero (often at
-# the first token, where it is q.k times v) blows rounding up; such prompts test the order of sums, not the engine.
+ROUTER_MARGIN = 1e-3  # in the logits of a router: least distance of the last expert taken and the next
+# Between float32 and float64 in transformers. A norm of a delta rule's output that happens to be near zero
+# (often at the first token, where it is q.k times v) blows rounding up; such prompts test the order of sums,
+# not the engine.
 NOISE = 2e-5
 LONG_FROM = 100  # logits kept of a long prompt: chunks of the delta rule are 64 tokens in transformers
 _PLUS_ONE = re.compile(r"(input_layernorm|post_attention_layernorm|q_norm|k_norm|model\.norm)\.weight$")
@@ -124,7 +125,7 @@ def family_mlx_run(folder: Path, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_mlx_values(base: Path, folder: Path, arch: Family) -> Any:
-    """transformers' model of `base` with the (dequantised) weights of the MLX file `folder` in their place."""
+    """transformers' model of `base` with the (dequantised) weights of the MLX file `folder` instead."""
     model = load_reference(base, arch)
     own = dict(model.named_parameters()) | {n: b for n, b in model.named_buffers() if "layer_scalar" in n}
     missing = {name for name in own if not _OTHER_TOWER.search(name)}
@@ -170,7 +171,7 @@ def _to_transformers(stored: dict[str, Any], arch: Family, own: Any) -> dict[str
 
 
 def weights_move(model: Any, result: dict[str, Any]) -> dict[str, float]:
-    """How far the logits move when a kind of tensor is neutral (vectors) or its rows, taps or experts are off by one."""
+    """How far the logits move when a kind of tensor is neutral, or its rows, taps, experts are off by one."""
     tensors = dict(model.named_parameters()) | {n: b for n, b in model.named_buffers() if "layer_scalar" in n}
     kinds: dict[str, list[Any]] = {}
     for name, tensor in tensors.items():
@@ -236,5 +237,6 @@ def config_moves(folder: Path, arch: Family, result: dict[str, Any]) -> dict[str
         ablated._attn_implementation = "eager"
         other = getattr(transformers, arch.model_class)(ablated).eval()
         other.load_state_dict(weights, strict=False)
-        moved[what] = float(np.abs(reference_logits(other, result["prompt"][None])[0] - result["logits"]).max())
+        logits = reference_logits(other, result["prompt"][None])[0]
+        moved[what] = float(np.abs(logits - result["logits"]).max())
     return moved

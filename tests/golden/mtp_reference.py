@@ -1,19 +1,20 @@
-"""Multi-token prediction of Qwen3.5 checkpoints in NumPy float64, written from the architecture's description.
+"""Multi-token prediction of Qwen3.5 checkpoints in NumPy float64, written from published descriptions.
 
 transformers and mlx-lm drop the `mtp.*` tensors, so this is the reference; it shares no code with the engine.
 
-For each position t, from the model's hidden state h_t and the *next* token x_{t+1}, the head predicts x_{t+2}:
+For each position t, from the model's hidden state h_t and the next token x_{t+1}, the head predicts x_{t+2}:
 
     x = fc(concat(norm_embedding(embed(x_{t+1})), norm_hidden(h_t)))   the embedding comes first
     x = full attention layer of the model's own kind (output gate, q and k norms, partial rotary), causal over
         the pairs so far, with keys and values of its own; then the model's kind of MLP
     logits = lm_head(norm(x))                                          embedding and head are the model's
 
-- h_t is the hidden state *after* the model's final norm, what the model's own head reads. vLLM feeds that (its
-  model's forward ends in the norm), llama.cpp changed to it with a measured gain (pull request 24025, acceptance
-  0.69 before), and so did LightLLM (pull request 1402: accepted length 1.80 -> 2.74) and Rapid-MLX (3371).
-- To draft further, norm(x) of the head takes the place of h (vLLM: the value that its head reads).
-- The pair (h_t, x_{t+1}) has position t. Rotary embeddings are relative, so counting from t + 1 gives the same.
+- h_t is the hidden state *after* the model's final norm, what the model's own head reads. vLLM feeds that
+  (its Qwen3NextModel ends in the norm), and projects that fed the state before the norm measured a gain when
+  they changed: llama.cpp (pull request 24025), LightLLM (1402: accepted length 1.80 to 2.74), Rapid-MLX (3371).
+  The output is right either way, so only acceptance tells.
+- To draft further, norm(x) of the head takes the place of h (vLLM's head returns that).
+- The pair (h_t, x_{t+1}) has position t here. Rotary embeddings are relative: counting from t + 1 is equal.
 - All norms of the head multiply by 1 + w.
 """
 
@@ -36,12 +37,7 @@ class MtpReference:
 
     def hidden(self, model_hidden: Array, next_ids: Array) -> Array:
         """Normed output [pairs, hidden] for h_0..h_n and x_1..x_{n+1}."""
-        embedded = self.w["model.embed_tokens.weight"][np.asarray(next_ids)]
-        pair = [
-            self._norm(embedded, "mtp.pre_fc_norm_embedding.weight"),
-            self._norm(np.asarray(model_hidden, np.float64), "mtp.pre_fc_norm_hidden.weight"),
-        ]
-        x = np.concatenate(pair, -1) @ self.w["mtp.fc.weight"].T
+        x = self.pairs(model_hidden, next_ids)
         for index in range(self.c["mtp_num_hidden_layers"]):
             at = f"mtp.layers.{index}."
             x = x + self._attention(self._norm(x, at + "input_layernorm.weight"), at + "self_attn.")
@@ -49,11 +45,22 @@ class MtpReference:
             x = x + (self._experts if "num_experts" in self.c else self._mlp)(normed, at + "mlp.")
         return self._norm(x, "mtp.norm.weight")
 
+    def pairs(self, model_hidden: Array, next_ids: Array) -> Array:
+        """What the head's layer gets [pairs, hidden]."""
+        embedded = self.w["model.embed_tokens.weight"][np.asarray(next_ids)]
+        pair = [
+            self._norm(embedded, "mtp.pre_fc_norm_embedding.weight"),
+            self._norm(np.asarray(model_hidden, np.float64), "mtp.pre_fc_norm_hidden.weight"),
+        ]
+        return np.concatenate(pair, -1) @ self.w["mtp.fc.weight"].T
+
     def logits(self, hidden: Array) -> Array:
         tied = self.c["tie_word_embeddings"]
         return hidden @ self.w["model.embed_tokens.weight" if tied else "lm_head.weight"].T
 
-    def drafts(self, model_hidden: Array, ids: Array, first: int, count: int) -> tuple[list[int], list[float]]:
+    def drafts(
+        self, model_hidden: Array, ids: Array, first: int, count: int
+    ) -> tuple[list[int], list[float]]:
         """Greedy drafts behind the prompt `ids` and the model's own next token `first`, and their margins."""
         states, tokens = np.asarray(model_hidden, np.float64), [*np.asarray(ids)[1:].tolist(), first]
         drawn: list[int] = []
