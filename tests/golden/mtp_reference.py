@@ -11,7 +11,7 @@ For each position t, from the model's hidden state h_t and the next token x_{t+1
 
 - h_t is the hidden state *after* the model's final norm, what the model's own head reads. vLLM feeds that
   (its Qwen3NextModel ends in the norm), and projects that fed the state before the norm measured a gain when
-  they changed: llama.cpp (pull request 24025), LightLLM (1402: accepted length 1.80 to 2.74), Rapid-MLX (3371).
+  they changed: llama.cpp (pull request 24025), LightLLM (1402: length 1.80 to 2.74), Rapid-MLX (3371).
   The output is right either way, so only acceptance tells.
 - To draft further, norm(x) of the head takes the place of h (vLLM's head returns that).
 - The pair (h_t, x_{t+1}) has position t here. Rotary embeddings are relative: counting from t + 1 is equal.
