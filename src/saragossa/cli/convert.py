@@ -14,6 +14,8 @@ def run(args: argparse.Namespace) -> int:
     """Convert and say what was written."""
     if args.group_size is not None and args.bits is None:
         raise UsageError("--group-size has no effect without --bits", cure="add --bits 4")
+    if args.override and args.bits is None:
+        raise UsageError("--override has no effect without --bits", cure="add --bits 4")
     from saragossa.weights.convert import convert
 
     report = convert(
@@ -22,6 +24,8 @@ def run(args: argparse.Namespace) -> int:
         bits=args.bits,
         group_size=args.group_size or 64,
         dtype=args.dtype,
+        overrides=args.override,
+        mtp=args.mtp,
         progress=sys.stderr.isatty(),
     )
     print(

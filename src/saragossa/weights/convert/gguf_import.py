@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from saragossa.weights.quantization import Affine
 
 from .floats import TORCH, torch_name
 from .gguf_blocks import dequantize
@@ -11,18 +14,21 @@ from .gguf_config import architecture, generation_config, model_config
 from .gguf_reader import GgufFile
 from .gguf_tensors import check_tensors, float_jobs, lossless_jobs, requantized_jobs, wanted_tensors
 from .gguf_tokenizer import tokenizer_files
-from .plan import Plan, quantization_block
+from .plan import Plan
+from .schemes import Schemes
 
 _ROPE_FACTORS = "rope_freqs.weight"
 _DEFAULT_DTYPE = "bfloat16"
 
 
-def plan_gguf(src: Path, bits: int | None, group_size: int, dtype: str | None) -> Plan:
+def plan_gguf(
+    src: Path, bits: int | None, group_size: int, dtype: str | None, overrides: Sequence[str] = ()
+) -> Plan:
     """The folder that `src` becomes.
 
     Neither bits nor dtype: the file's own quantisation is kept. bits: dequantised to `dtype`
-    (bfloat16) and quantised anew. dtype alone: dequantised.
-    Raises ConvertError before anything is written if the file cannot be imported.
+    (bfloat16) and quantised anew, with `overrides` (schemes.py). dtype alone: dequantised.
+    Raises UsageError for a wrong override, ConvertError before anything is written if the file cannot be imported.
     """
     file = GgufFile(src)
     arch = architecture(file)
@@ -38,8 +44,9 @@ def plan_gguf(src: Path, bits: int | None, group_size: int, dtype: str | None) -
     block: dict[str, Any] | None = None
     skipped: list[str] = []
     if bits is not None:
-        jobs, skipped = requantized_jobs(file, wanted, TORCH[torch_dtype], bits, group_size)
-        block = quantization_block(bits, group_size)
+        schemes = Schemes(Affine(bits, group_size), overrides)
+        jobs = requantized_jobs(file, wanted, TORCH[torch_dtype], schemes)
+        block, skipped = schemes.block(src, tied=config["tie_word_embeddings"]), schemes.skipped
     elif dtype is not None:
         jobs = float_jobs(file, wanted, TORCH[torch_dtype])
     else:

@@ -26,18 +26,18 @@ def plain_job(name: str, dtype: str, shape: tuple[int, ...], load: Callable[[], 
 def quantized_outputs(
     name: str, shape: tuple[int, ...], bits: int, group_size: int, scale_dtype: str
 ) -> tuple[Entry, Entry, Entry]:
-    """The packed words, scales and biases that replace the matrix `name` (`....weight`)."""
-    rows, cols = shape
+    """The packed words, scales and biases that replace the weight `name` (`....weight`), [..., out, in]."""
+    *rows, cols = shape
     module = name.removesuffix(".weight")
     return (
-        Entry(name, "U32", (rows, cols * bits // 32)),
-        Entry(module + ".scales", scale_dtype, (rows, cols // group_size)),
-        Entry(module + ".biases", scale_dtype, (rows, cols // group_size)),
+        Entry(name, "U32", (*rows, cols * bits // 32)),
+        Entry(module + ".scales", scale_dtype, (*rows, cols // group_size)),
+        Entry(module + ".biases", scale_dtype, (*rows, cols // group_size)),
     )
 
 
 def quantized_job(source: Job, bits: int, group_size: int, scale_dtype: str | None = None) -> Job:
-    """`source`, which writes one float matrix, quantised.
+    """`source`, which writes one float weight [..., out, in] row by row, quantised.
 
     The scales have the matrix's dtype, as with MLX, or `scale_dtype`.
     Raises ConvertError while it runs, naming the tensor, at a weight that is not finite.

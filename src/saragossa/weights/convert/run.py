@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from saragossa.errors import ConvertError
+from saragossa.errors import ConvertError, UsageError
 from saragossa.weights.locate import DEMO
 
 from .floats import torch_name
@@ -39,6 +40,8 @@ def convert(
     bits: int | None = None,
     group_size: int = 64,
     dtype: str | None = None,
+    overrides: Sequence[str] = (),
+    mtp: bool = True,
     progress: bool = True,
 ) -> Report:
     """Converts the model `src`, an HF folder or a GGUF file, into the new folder `dst`.
@@ -46,6 +49,8 @@ def convert(
     bits: quantise every linear and embedding to 4, 6 or 8 bits in groups of `group_size` (32, 64,
     128), as `mlx_lm.convert` does. Without bits an HF folder keeps its weights and a GGUF file its
     own quantisation. dtype: bfloat16, float16 or float32 for what is not quantised.
+    overrides: PATTERN=BITS[:GROUP] or PATTERN=float, each for the modules whose name the pattern
+    matches. mtp: keep the multi-token prediction of a model that has one.
     Raises UsageError on bad options, ConvertError on bad input or a failed write; `dst` then does
     not exist. `dst` must not exist before.
     """
@@ -55,7 +60,9 @@ def convert(
     if dtype is not None:
         dtype = torch_name(dtype)
     check_absent(dst)
-    plan = _plan(src, bits, group_size, dtype)
+    if overrides and bits is None:
+        raise UsageError("overrides have no effect without bits", cure="add --bits 4")
+    plan = _plan(src, bits, group_size, dtype, overrides, mtp)
     nbytes = sum(job.nbytes for job in plan.jobs)
     parameters = sum(job.parameters for job in plan.jobs)
     copies = sum(path.stat().st_size for path in plan.copies.values())
@@ -76,12 +83,14 @@ def convert(
     )
 
 
-def _plan(src: Path, bits: int | None, group_size: int, dtype: str | None) -> Plan:
+def _plan(
+    src: Path, bits: int | None, group_size: int, dtype: str | None, overrides: Sequence[str], mtp: bool
+) -> Plan:
     # Imported late: each kind of source brings its own libraries.
     if src.is_dir():
         from .hf import plan_hf
 
-        return plan_hf(src, bits, group_size, dtype)
+        return plan_hf(src, bits, group_size, dtype, overrides, mtp=mtp)
     if not src.exists():
         if str(src) == DEMO:
             raise ConvertError(
@@ -93,4 +102,4 @@ def _plan(src: Path, bits: int | None, group_size: int, dtype: str | None) -> Pl
         )
     from .gguf_import import plan_gguf
 
-    return plan_gguf(src, bits, group_size, dtype)
+    return plan_gguf(src, bits, group_size, dtype, overrides)
