@@ -115,6 +115,32 @@ void CommandEncoder::softcap(const Tensor& x, float cap) {
   do_softcap(x, cap);
 }
 
+void CommandEncoder::scale(const Tensor& x, float factor) {
+  require(x && x.dtype == DType::f32, "scale: x must be f32");
+  record("scale", TensorList(x), TensorList(x));
+  do_scale(x, factor);
+}
+
+void CommandEncoder::copy(const Tensor& y, const Tensor& x) {
+  check::same("copy", y, x);
+  record("copy", TensorList(x), TensorList(y));
+  do_copy(y, x);
+}
+
+void CommandEncoder::sigmoid_mul(const Tensor& y, const Tensor& x, const Tensor& gate) {
+  check::same("sigmoid_mul", y, x);
+  check::same("sigmoid_mul", y, gate);
+  record("sigmoid_mul", TensorList(x, gate), TensorList(y));
+  do_sigmoid_mul(y, x, gate);
+}
+
+void CommandEncoder::per_layer_inputs(const Tensor& y, const Tensor& projected, const Tensor& embedded, const Tensor& w,
+                                      float eps) {
+  check::per_layer_inputs(y, projected, embedded, w);
+  record("per_layer_inputs", TensorList(projected, embedded, w), TensorList(y));
+  do_per_layer_inputs(y, projected, embedded, w, eps);
+}
+
 void CommandEncoder::sample(const SampleArgs& a) {
   check::sample(a);
   record("sample", TensorList(a.logits, a.rows, a.params, a.counts, a.bias_ids, a.bias, a.mask),
@@ -133,7 +159,7 @@ void CommandEncoder::advance(const Batch& batch, const Tensor& ids) {
 // Only an op that runs as itself is recorded; a decomposition records its parts.
 
 void CommandEncoder::linear_group(const Tensor& x, std::span<const LinearOut> outs) {
-  require(!outs.empty() && outs.size() <= 3, "linear_group: ", outs.size(), " outputs, 1 to 3 are supported");
+  require(!outs.empty() && outs.size() <= 4, "linear_group: ", outs.size(), " outputs, 1 to 4 are supported");
   TensorList reads(x), writes;
   for (const LinearOut& out : outs) {
     require(out.weight != nullptr, "linear_group: an output has no weight");
@@ -212,42 +238,85 @@ void CommandEncoder::do_norm_add(const Tensor& y, const Tensor& x, const Tensor&
 }
 
 void CommandEncoder::norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& w2,
-                                   float eps) {
+                                   float eps, float factor) {
   check::rms_norm(y, x, w);
   check::rms_norm(z, y, w2);
-  if (!fused()) return CommandEncoder::do_norm_add_norm(y, z, x, w, w2, eps);
+  if (!fused()) return CommandEncoder::do_norm_add_norm(y, z, x, w, w2, eps, factor);
   if (has_fused(FusedOp::norm_add_norm)) record("norm_add_norm", TensorList(x, w, w2, y), TensorList(y, z));
-  do_norm_add_norm(y, z, x, w, w2, eps);
+  do_norm_add_norm(y, z, x, w, w2, eps, factor);
 }
 
 void CommandEncoder::do_norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w,
-                                      const Tensor& w2, float eps) {
+                                      const Tensor& w2, float eps, float factor) {
   norm_add(y, x, w, eps);
+  if (factor != 1.0f) scale(y, factor);
   rms_norm(z, y, w2, eps);
+}
+
+void CommandEncoder::norm_group(const Tensor& x, std::span<const NormOut> outs, float eps) {
+  require(!outs.empty() && outs.size() <= 3, "norm_group: ", outs.size(), " outputs, 1 to 3 are supported");
+  TensorList reads(x), writes;
+  for (const NormOut& out : outs) {
+    check::rms_norm(out.y, x, out.w);
+    require(out.y.buffer != x.buffer || out.y.offset != x.offset, "norm_group: an output must not be x");
+    reads.add(out.w);
+    writes.add(out.y);
+  }
+  if (!fused()) return CommandEncoder::do_norm_group(x, outs, eps);
+  if (has_fused(FusedOp::norm_group)) record("norm_group", reads, writes);
+  do_norm_group(x, outs, eps);
+}
+
+void CommandEncoder::do_norm_group(const Tensor& x, std::span<const NormOut> outs, float eps) {
+  for (const NormOut& out : outs) rms_norm(out.y, x, out.w, eps);
+}
+
+void CommandEncoder::attention_gated(const Tensor& y, const Tensor& q, const Tensor& gate, const KvLayer& kv,
+                                     const Batch& batch, const AttentionParams& params) {
+  check::attention(y, q, kv, batch, params);
+  check::same("attention_gated", y, gate);
+  if (!fused()) return CommandEncoder::do_attention_gated(y, q, gate, kv, batch, params);
+  if (has_fused(FusedOp::attention_gated))
+    record("attention_gated", TensorList(q, gate, kv.k, kv.v, batch.positions, batch.sequence, batch.block_table),
+           TensorList(y));
+  do_attention_gated(y, q, gate, kv, batch, params);
+}
+
+void CommandEncoder::do_attention_gated(const Tensor& y, const Tensor& q, const Tensor& gate, const KvLayer& kv,
+                                        const Batch& batch, const AttentionParams& params) {
+  attention(y, q, kv, batch, params);
+  sigmoid_mul(y, y, gate);
 }
 
 void CommandEncoder::qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm,
                                     const Rope& rope, const KvLayer& kv, const Batch& batch) {
-  check::rope(q, rope, batch.positions);
-  check::rope(k, rope, batch.positions);
-  check::kv_append(kv, k, v, batch);
-  if (norm.q) check::rms_norm(q, q, norm.q);
-  if (norm.k) check::rms_norm(k, k, norm.k);
+  check::qk_rope_append(q, k, v, norm, rope, kv, batch);
   if (!fused()) return CommandEncoder::do_qk_rope_append(q, k, v, norm, rope, kv, batch);
-  if (has_fused(FusedOp::qk_rope_append))
-    record("qk_rope_append",
-           TensorList(q, k, v, norm.q, norm.k, rope.inv_freq, batch.positions, batch.sequence, batch.block_table),
-           TensorList(q, k, kv.k, kv.v));
+  if (has_fused(FusedOp::qk_rope_append)) {
+    TensorList writes(q);
+    if (k) writes.add(k), writes.add(v), writes.add(kv.k), writes.add(kv.v);
+    record(
+        "qk_rope_append",
+        TensorList(q, k, v, norm.q, norm.k, norm.v, rope.inv_freq, batch.positions, batch.sequence, batch.block_table),
+        writes);
+  }
   do_qk_rope_append(q, k, v, norm, rope, kv, batch);
 }
 
 void CommandEncoder::do_qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm,
                                        const Rope& rope, const KvLayer& kv, const Batch& batch) {
   if (norm.q) rms_norm(q, q, norm.q, norm.eps);
-  if (norm.k) rms_norm(k, k, norm.k, norm.eps);
   this->rope(q, rope, batch.positions);
+  if (!k) return;
+  Tensor value = v;
+  if (!value) {
+    value = scratch(DType::f32, k.shape);
+    copy(value, k);
+  }
+  if (norm.k) rms_norm(k, k, norm.k, norm.eps);
+  if (norm.v) rms_norm(value, value, norm.v, norm.eps);
   this->rope(k, rope, batch.positions);
-  kv_append(kv, k, v, batch);
+  kv_append(kv, k, value, batch);
 }
 
 }  // namespace saragossa

@@ -14,83 +14,30 @@
 #include <vector>
 
 #include "device.h"
-#include "params/sample.h"
-#include "quant/weight.h"
+#include "op_types.h"
 
 namespace saragossa {
 
-enum class Activation { silu, gelu_tanh };
-
-/// One output of linear_group: y = x W^T + bias.
-struct LinearOut {
-  Tensor y;  // f32 [T, out]
-  const Weight* weight = nullptr;
-  Tensor bias;  // f32 [out] or none
-};
-
-/// Rotary embedding, half-split pairing: channel i of `dims` rotates with i + dims / 2.
-struct Rope {
-  Tensor inv_freq;  // f32 [dims / 2]
-  float attention_factor = 1.0f;
-};
-
-/// K and V of one layer, in blocks that sequences share.
-struct KvLayer {
-  Tensor k;  // bf16 or f32 [blocks, kv_heads, block_tokens, head_dim]
-  Tensor v;
-  int64_t block_tokens() const { return k.shape[2]; }
-};
-
-/// The tokens of one step. Row t belongs to sequence[t], stands at positions[t] and sees the keys
-/// 0..positions[t] of that sequence; rows of one sequence are consecutive, positions ascend by one.
-struct Batch {
-  Tensor ids;            // i32 [T]
-  Tensor positions;      // i32 [T]
-  Tensor sequence;       // i32 [T], row of block_table
-  Tensor block_table;    // i32 [S, max_blocks]: block of position p is block_table[s, p / block_tokens]
-  int64_t max_keys = 0;  // upper bound of positions + 1, for choosing a kernel
-  // The same for the host, for choosing kernels: rows of each sequence, in order; empty: not told.
-  std::vector<int64_t> runs;
-  int64_t tokens() const { return ids.shape[0]; }
-};
-
-struct AttentionParams {
-  float scale = 1.0f;
-  int64_t window = 0;    // keys a query sees, itself included; 0: all
-  float softcap = 0.0f;  // cap * tanh(s / cap); 0: none
-};
-
-/// Norm weights [head_dim] of q and k are optional.
-struct QkNorm {
-  Tensor q;
-  Tensor k;
-  float eps = 0.0f;
-};
-
-/// Sampling of R rows; all tensors on the device. What belongs to a request (params, counts, bias, mask) has S rows:
-/// logits row r draws with row rows[r] of them, no two with the same one.
-struct SampleArgs {
-  Tensor logits;       // f32 [R, V]; read only
-  Tensor rows;         // i32 [R] or none: r, and S is R
-  Tensor params;       // u8 [S, sizeof(SampleParams)]; step is advanced
-  Tensor counts;       // u32 [S, V] or none (no penalties): see SG_COUNT_PROMPT; the drawn id is counted
-  Tensor bias_ids;     // i32 [S, B] or none; a row has the first n_bias of its params
-  Tensor bias;         // f32 [S, B]
-  Tensor mask;         // u32 [S, (V + 31) / 32] or none: bit set = allowed
-  Tensor ids;          // out i32 [R]; SG_SAMPLE_NAN where a logit is NaN
-  Tensor logprobs;     // out f32 [R, 1 + N] or none: the drawn id's, then the N best; natural log, of the raw logits
-  Tensor logprob_ids;  // out i32 [R, 1 + N]
-  /// false: the caller knows that no row has top-k, top-p or min-p, which a device may then leave out.
-  bool filtered = true;
-};
-
 /// The ops that have a decomposition.
-enum class FusedOp { linear_group, linear_add, linear_add_norm, linear_gated, norm_add, norm_add_norm, qk_rope_append };
+enum class FusedOp {
+  linear_group,
+  linear_add,
+  linear_add_norm,
+  linear_gated,
+  norm_add,
+  norm_add_norm,
+  norm_group,
+  qk_rope_append,
+  attention_gated,
+  conv_qk_norm,
+  delta_rule_norm,
+  moe_down_norm,
+};
 
 /// Tensors that a call was given, without those that are none. Not longer-lived than they are.
 class TensorList {
  public:
-  static constexpr size_t kCapacity = 16;  // linear_group has 13
+  static constexpr size_t kCapacity = 24;  // linear_group has 17
 
   template <class... Parts>
   explicit TensorList(const Parts&... parts) {
@@ -181,12 +128,40 @@ class CommandEncoder {
   void gather_rows(const Tensor& y, const Tensor& x, const Tensor& rows);
   /// x = cap * tanh(x / cap), in place.
   void softcap(const Tensor& x, float cap);
+  /// x *= factor, in place.
+  void scale(const Tensor& x, float factor);
+  void copy(const Tensor& y, const Tensor& x);
+  /// y = x * sigmoid(gate); y may be x.
+  void sigmoid_mul(const Tensor& y, const Tensor& x, const Tensor& gate);
+  /// Gemma 4: y[l, t] = (rms_norm(projected[t, l], w) + embedded[t, l]) / sqrt(2); y f32 [layers, T, n], the others
+  /// [T, layers * n].
+  void per_layer_inputs(const Tensor& y, const Tensor& projected, const Tensor& embedded, const Tensor& w, float eps);
+  /// Depthwise causal convolution of x f32 [T, channels] by w f32 [channels, width], then silu. What stands in front of
+  /// a run comes from the state, the last inputs go to it.
+  void causal_conv(const Tensor& y, const Tensor& x, const Tensor& w, const RecurrentLayer& state, const Batch& batch);
+  /// In place on x f32 [T, channels]: q and k heads divided by sqrt(sum of squares + 1e-6), q times key_dim^-0.5.
+  void qk_l2_norm(const Tensor& x, const DeltaHeads& heads);
+  /// Gated delta rule (arXiv 2412.06464) per value head, in float32: S = decay S; S += beta (v - S k) k^T; y = S q.
+  /// y f32 [T, value_heads * value_dim], qkv f32 [T, channels] as the two ops before leave it.
+  void delta_rule(const Tensor& y, const Tensor& qkv, const DeltaGates& gates, const DeltaHeads& heads,
+                  const RecurrentLayer& state, const Batch& batch);
+  /// x = rms_norm(x) * w * silu(z) per head, in place; x, z f32 [T, heads * n], w f32 [n].
+  void gated_norm(const Tensor& x, const Tensor& z, const Tensor& w, float eps);
+  /// softmax of logits f32 [T, count], the top_k best of each row; renormalize: their weights sum to one. Times
+  /// expert_scale f32 [count], where there is one. A row with a NaN has weights of NaN.
+  void route(const Routes& routes, const Tensor& logits, bool renormalize, const Tensor& expert_scale = {});
+  /// h f32 [T, width] = act(gate x) * up x of each row's experts, then of the shared one.
+  void moe_gated(const Tensor& h, const Tensor& x, const Tensor& ids, const Experts& experts);
+  /// y = (add: y +) sum of weight * down h over the row's experts, in their order; + sigmoid(shared) * shared_down h.
+  /// shared f32 [T, 1]: none: 1.
+  void moe_down(const Tensor& y, const Tensor& h, const Routes& routes, const Tensor& shared, const Experts& experts,
+                bool add);
   void sample(const SampleArgs& args);
   /// The drawn ids feed the next step: batch.ids[t] = ids[t], batch.positions[t] += 1.
   void advance(const Batch& batch, const Tensor& ids);
 
   // --- fused ops: the default is their decomposition ----------------------------------------------
-  /// Up to three linears of one input.
+  /// Up to four linears of one input.
   void linear_group(const Tensor& x, std::span<const LinearOut> outs);
   /// y += x W^T + bias.
   void linear_add(const Tensor& y, const Tensor& x, const Weight& w, const Tensor& bias = {});
@@ -198,9 +173,25 @@ class CommandEncoder {
                     const Tensor& up_bias, Activation act);
   /// y += rms_norm(x).
   void norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps);
-  /// y += rms_norm(x, w), then z = rms_norm(y, w2).
-  void norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& w2, float eps);
-  /// Norm of q and k heads, rope of both, k and v appended.
+  /// y = (y + rms_norm(x, w)) * scale, then z = rms_norm(y, w2).
+  void norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& w2, float eps,
+                     float scale = 1.0f);
+  /// Up to three norms of one input.
+  void norm_group(const Tensor& x, std::span<const NormOut> outs, float eps);
+  /// attention, then y *= sigmoid(gate); gate f32 as y.
+  void attention_gated(const Tensor& y, const Tensor& q, const Tensor& gate, const KvLayer& kv, const Batch& batch,
+                       const AttentionParams& params);
+  /// causal_conv, then qk_l2_norm.
+  void conv_qk_norm(const Tensor& y, const Tensor& x, const Tensor& w, const DeltaHeads& heads,
+                    const RecurrentLayer& state, const Batch& batch);
+  /// delta_rule, then gated_norm by z and w.
+  void delta_rule_norm(const Tensor& y, const Tensor& qkv, const DeltaGates& gates, const DeltaHeads& heads,
+                       const Tensor& z, const Tensor& w, float eps, const RecurrentLayer& state, const Batch& batch);
+  /// moe_down with add, then z = rms_norm(y, norm).
+  void moe_down_norm(const Tensor& y, const Tensor& z, const Tensor& h, const Routes& routes, const Tensor& shared,
+                     const Experts& experts, const Tensor& norm, float eps);
+  /// Norm of q, k and v heads, rope of q and k, k and v appended. v none: it is k as it comes. k none: q alone, the
+  /// cache is another layer's.
   void qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm, const Rope& rope,
                       const KvLayer& kv, const Batch& batch);
 
@@ -222,6 +213,21 @@ class CommandEncoder {
                             const AttentionParams& params) = 0;
   virtual void do_gather_rows(const Tensor& y, const Tensor& x, const Tensor& rows) = 0;
   virtual void do_softcap(const Tensor& x, float cap) = 0;
+  virtual void do_scale(const Tensor& x, float factor) = 0;
+  virtual void do_copy(const Tensor& y, const Tensor& x) = 0;
+  virtual void do_sigmoid_mul(const Tensor& y, const Tensor& x, const Tensor& gate) = 0;
+  virtual void do_per_layer_inputs(const Tensor& y, const Tensor& projected, const Tensor& embedded, const Tensor& w,
+                                   float eps) = 0;
+  virtual void do_causal_conv(const Tensor& y, const Tensor& x, const Tensor& w, const RecurrentLayer& state,
+                              const Batch& batch) = 0;
+  virtual void do_qk_l2_norm(const Tensor& x, const DeltaHeads& heads) = 0;
+  virtual void do_delta_rule(const Tensor& y, const Tensor& qkv, const DeltaGates& gates, const DeltaHeads& heads,
+                             const RecurrentLayer& state, const Batch& batch) = 0;
+  virtual void do_gated_norm(const Tensor& x, const Tensor& z, const Tensor& w, float eps) = 0;
+  virtual void do_route(const Routes& routes, const Tensor& logits, bool renormalize, const Tensor& expert_scale) = 0;
+  virtual void do_moe_gated(const Tensor& h, const Tensor& x, const Tensor& ids, const Experts& experts) = 0;
+  virtual void do_moe_down(const Tensor& y, const Tensor& h, const Routes& routes, const Tensor& shared,
+                           const Experts& experts, bool add) = 0;
   virtual void do_sample(const SampleArgs& args) = 0;
   virtual void do_advance(const Batch& batch, const Tensor& ids) = 0;
 
@@ -233,7 +239,17 @@ class CommandEncoder {
                                const Tensor& gate_bias, const Tensor& up_bias, Activation act);
   virtual void do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps);
   virtual void do_norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& w2,
-                                float eps);
+                                float eps, float scale);
+  virtual void do_norm_group(const Tensor& x, std::span<const NormOut> outs, float eps);
+  virtual void do_attention_gated(const Tensor& y, const Tensor& q, const Tensor& gate, const KvLayer& kv,
+                                  const Batch& batch, const AttentionParams& params);
+  virtual void do_conv_qk_norm(const Tensor& y, const Tensor& x, const Tensor& w, const DeltaHeads& heads,
+                               const RecurrentLayer& state, const Batch& batch);
+  virtual void do_delta_rule_norm(const Tensor& y, const Tensor& qkv, const DeltaGates& gates, const DeltaHeads& heads,
+                                  const Tensor& z, const Tensor& w, float eps, const RecurrentLayer& state,
+                                  const Batch& batch);
+  virtual void do_moe_down_norm(const Tensor& y, const Tensor& z, const Tensor& h, const Routes& routes,
+                                const Tensor& shared, const Experts& experts, const Tensor& norm, float eps);
   virtual void do_qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm,
                                  const Rope& rope, const KvLayer& kv, const Batch& batch);
 

@@ -1,7 +1,6 @@
 #include "encoder_checks.h"
 
 namespace saragossa::check {
-namespace {
 
 void expect(const char* op, const char* what, const Tensor& t, DType dtype, const Shape& shape) {
   if (t.buffer && t.dtype == dtype && t.shape == shape) return;
@@ -27,6 +26,8 @@ void expect_batch(const char* op, const Batch& b, int64_t rows) {
   }
   require(told == rows, op, ": batch.runs has ", told, " rows, the batch ", rows);
 }
+
+namespace {
 
 void expect_kv(const char* op, const KvLayer& kv, int64_t kv_heads, int64_t head_dim) {
   require(kv.k && kv.v && kv.k.shape.rank() == 4 && kv.k.shape == kv.v.shape && kv.k.dtype == kv.v.dtype, op,
@@ -71,6 +72,20 @@ void rope(const Tensor& x, const Rope& rope, const Tensor& positions) {
           " rotated channels, heads have ", x.shape[2]);
 }
 
+void qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm, const Rope& rope,
+                    const KvLayer& kv, const Batch& batch) {
+  check::rope(q, rope, batch.positions);
+  if (norm.q) rms_norm(q, q, norm.q);
+  if (!k) {
+    require(!v && !norm.k && !norm.v, "qk_rope_append: v or a norm of keys without keys");
+    return;
+  }
+  check::rope(k, rope, batch.positions);
+  kv_append(kv, k, v ? v : k, batch);
+  if (norm.k) rms_norm(k, k, norm.k);
+  if (norm.v) rms_norm(k, k, norm.v);
+}
+
 void kv_append(const KvLayer& kv, const Tensor& k, const Tensor& v, const Batch& batch) {
   expect_f32("kv_append", "k", k, 3);
   expect("kv_append", "v", v, DType::f32, k.shape);
@@ -98,6 +113,15 @@ void gather_rows(const Tensor& y, const Tensor& x, const Tensor& rows) {
 void softcap(const Tensor& x, float cap) {
   require(x && x.dtype == DType::f32, "softcap: x must be f32");
   require(cap > 0.0f, "softcap: cap ", cap, ", expected > 0");
+}
+
+void per_layer_inputs(const Tensor& y, const Tensor& projected, const Tensor& embedded, const Tensor& w) {
+  const char* op = "per_layer_inputs";
+  expect_f32(op, "y", y, 3);
+  const int64_t layers = y.shape[0], rows = y.shape[1], n = y.shape[2];
+  expect(op, "projected", projected, DType::f32, {rows, layers * n});
+  expect(op, "embedded", embedded, DType::f32, {rows, layers * n});
+  expect(op, "w", w, DType::f32, {n});
 }
 
 void sample(const SampleArgs& a) {

@@ -1,5 +1,6 @@
 #include "cpu/cpu_encoder.h"
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -157,6 +158,11 @@ bool CpuEncoder::has_fused(FusedOp op) const {
     case FusedOp::norm_add_norm:
     case FusedOp::qk_rope_append: return true;
     case FusedOp::linear_add_norm: return false;  // the row is in the cache when the norm comes
+    case FusedOp::norm_group:
+    case FusedOp::attention_gated:
+    case FusedOp::conv_qk_norm:
+    case FusedOp::delta_rule_norm:
+    case FusedOp::moe_down_norm: return false;
   }
   return false;
 }
@@ -194,7 +200,8 @@ void CpuEncoder::do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w, 
 }
 
 void CpuEncoder::do_norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& w2,
-                                  float eps) {
+                                  float eps, float factor) {
+  if (factor != 1.0f) return CommandEncoder::do_norm_add_norm(y, z, x, w, w2, eps, factor);
   push([y = raw_data<float>(y), z = raw_data<float>(z), x = raw_data<float>(x), w = raw_data<float>(w),
         w2 = raw_data<float>(w2), rows = x.shape.rows(), n = x.shape.last(), eps](Executor& ex) {
     ex.rows(rows, n, [&](int64_t begin, int64_t end) {
@@ -224,6 +231,45 @@ void CpuEncoder::do_act_mul(const Tensor& y, const Tensor& gate, const Tensor& u
 void CpuEncoder::do_softcap(const Tensor& x, float cap) {
   push([x = raw_data<float>(x), n = x.numel(), cap](Executor& ex) {
     ex.rows(n, 1, [&](int64_t begin, int64_t end) { ex.kernels.softcap(x + begin, cap, end - begin); });
+  });
+}
+
+void CpuEncoder::do_scale(const Tensor& x, float factor) {
+  push([x = raw_data<float>(x), n = x.numel(), factor](Executor& ex) {
+    ex.rows(n, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) x[i] *= factor;
+    });
+  });
+}
+
+void CpuEncoder::do_copy(const Tensor& y, const Tensor& x) {
+  push([y = raw_data<float>(y), x = raw_data<float>(x), n = x.numel()](Executor& ex) {
+    ex.rows(n, 1, [&](int64_t begin, int64_t end) { std::copy(x + begin, x + end, y + begin); });
+  });
+}
+
+void CpuEncoder::do_sigmoid_mul(const Tensor& y, const Tensor& x, const Tensor& gate) {
+  push([y = raw_data<float>(y), x = raw_data<float>(x), gate = raw_data<float>(gate), n = x.numel()](Executor& ex) {
+    ex.rows(n, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) y[i] = x[i] / (1.0f + std::exp(-gate[i]));
+    });
+  });
+}
+
+void CpuEncoder::do_per_layer_inputs(const Tensor& y, const Tensor& projected, const Tensor& embedded, const Tensor& w,
+                                     float eps) {
+  push([y = raw_data<float>(y), projected = raw_data<float>(projected), embedded = raw_data<float>(embedded),
+        w = raw_data<float>(w), layers = y.shape[0], rows = y.shape[1], n = y.shape[2], eps](Executor& ex) {
+    ex.rows(rows, layers * n, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        for (int64_t l = 0; l < layers; ++l) {
+          float* to = y + (l * rows + t) * n;
+          const int64_t from = (t * layers + l) * n;
+          ex.kernels.rms_norm(to, projected + from, w, eps, n);
+          for (int64_t i = 0; i < n; ++i) to[i] = (to[i] + embedded[from + i]) * 0.70710678118654752f;
+        }
+      }
+    });
   });
 }
 
@@ -281,6 +327,7 @@ void CpuEncoder::do_kv_append(const KvLayer& kv, const Tensor& k, const Tensor& 
 
 void CpuEncoder::do_qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm,
                                    const Rope& rope, const KvLayer& kv, const Batch& batch) {
+  if (!k || !v || norm.v) return CommandEncoder::do_qk_rope_append(q, k, v, norm, rope, kv, batch);
   push([qs = HeadsCall(q, norm.q), ks = HeadsCall(k, norm.k), v = raw_data<float>(v),
         call = RopeCall(rope, batch.positions), writer = CacheWriter(kv, batch), eps = norm.eps](Executor& ex) {
     const auto table = ex.rope_table.get(call.inv_freq, call.half, call.factor, call.positions, qs.rows);

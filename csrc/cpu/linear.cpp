@@ -86,7 +86,7 @@ struct LinearEngine::Impl {
     PackFormat format;
     Scratch bytes;
   };
-  Packed packed[3];  // one for each format among a job's outputs
+  Packed packed[kLinearOuts];  // one for each format among a job's outputs
   int n_packed = 0;
   struct alignas(64) Worker {
     Scratch tile;    // results before the epilogue
@@ -208,7 +208,8 @@ LinearEngine::LinearEngine(Isa isa, Activations activations, ThreadPool& pool)
 LinearEngine::~LinearEngine() = default;
 
 void LinearEngine::run(const LinearJob& job) {
-  require(job.n_outs >= 1 && job.n_outs <= 3, "linear: ", job.n_outs, " outputs, 1 to 3 are supported");
+  require(job.n_outs >= 1 && job.n_outs <= kLinearOuts, "linear: ", job.n_outs, " outputs, 1 to ", kLinearOuts,
+          " are supported");
   require(job.epilogue != LinearEpilogue::gated || (job.n_outs == 2 && job.outs[0].w.out == job.outs[1].w.out),
           "linear: a gated job has two outputs of one size");
   for (int i = 1; i < job.n_outs; ++i) require(job.outs[i].w.in == job.outs[0].w.in, "linear: inputs differ in size");

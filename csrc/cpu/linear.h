@@ -28,6 +28,8 @@ enum class LinearEpilogue {
   gated,  // two outputs: out[0].y = act(out[0]) * out[1]; out[1].y is not written
 };
 
+constexpr int kLinearOuts = 4;
+
 struct LinearJob {
   struct Out {
     Matrix w;
@@ -36,7 +38,7 @@ struct LinearJob {
   };
   const float* x = nullptr;  // [rows, in], contiguous
   int64_t rows = 0;
-  Out outs[3];
+  Out outs[kLinearOuts];
   int n_outs = 1;
   LinearEpilogue epilogue = LinearEpilogue::store;
   Activation act = Activation::silu;

@@ -11,8 +11,8 @@ namespace saragossa::cpu {
 /// Tasks [first[i], first[i + 1]) have chunk[i] outputs each of output i. The two of a gated job go together.
 struct LinearPlan {
   int n_outs = 0;
-  int64_t chunk[3] = {};
-  int64_t first[4] = {};
+  int64_t chunk[kLinearOuts] = {};
+  int64_t first[kLinearOuts + 1] = {};
 
   LinearPlan(const LinearJob& job, const LinearKernels& kernels, int workers);
 

@@ -146,7 +146,11 @@ void MetalEncoder::do_linear_add_norm(const Tensor& y, const Tensor& z, const Te
   launch_norm_split(*this, z, y, squares[0], norm, eps);
 }
 
-void MetalEncoder::do_linear_group(const Tensor& x, std::span<const LinearOut> outs) { run_group(*this, x, outs); }
+void MetalEncoder::do_linear_group(const Tensor& x, std::span<const LinearOut> outs) {
+  constexpr size_t kMost = 3;  // of a dispatch
+  for (size_t i = 0; i < outs.size(); i += kMost)
+    run_group(*this, x, outs.subspan(i, std::min(kMost, outs.size() - i)));
+}
 
 void MetalEncoder::do_linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up,
                                    const Tensor& gate_bias, const Tensor& up_bias, Activation act) {

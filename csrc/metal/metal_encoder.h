@@ -47,6 +47,21 @@ class MetalEncoder final : public CommandEncoder {
                     const AttentionParams& params) override;
   void do_gather_rows(const Tensor& y, const Tensor& x, const Tensor& rows) override;
   void do_softcap(const Tensor& x, float cap) override;
+  void do_scale(const Tensor& x, float factor) override;
+  void do_copy(const Tensor& y, const Tensor& x) override;
+  void do_sigmoid_mul(const Tensor& y, const Tensor& x, const Tensor& gate) override;
+  void do_per_layer_inputs(const Tensor& y, const Tensor& projected, const Tensor& embedded, const Tensor& w,
+                           float eps) override;
+  void do_causal_conv(const Tensor& y, const Tensor& x, const Tensor& w, const RecurrentLayer& state,
+                      const Batch& batch) override;
+  void do_qk_l2_norm(const Tensor& x, const DeltaHeads& heads) override;
+  void do_delta_rule(const Tensor& y, const Tensor& qkv, const DeltaGates& gates, const DeltaHeads& heads,
+                     const RecurrentLayer& state, const Batch& batch) override;
+  void do_gated_norm(const Tensor& x, const Tensor& z, const Tensor& w, float eps) override;
+  void do_route(const Routes& routes, const Tensor& logits, bool renormalize, const Tensor& expert_scale) override;
+  void do_moe_gated(const Tensor& h, const Tensor& x, const Tensor& ids, const Experts& experts) override;
+  void do_moe_down(const Tensor& y, const Tensor& h, const Routes& routes, const Tensor& shared, const Experts& experts,
+                   bool add) override;
   void do_sample(const SampleArgs& args) override;
   void do_advance(const Batch& batch, const Tensor& ids) override;
 
@@ -57,8 +72,8 @@ class MetalEncoder final : public CommandEncoder {
   void do_linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up, const Tensor& gate_bias,
                        const Tensor& up_bias, Activation act) override;
   void do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps) override;
-  void do_norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& w2,
-                        float eps) override;
+  void do_norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& w2, float eps,
+                        float factor) override;
   void do_qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm, const Rope& rope,
                          const KvLayer& kv, const Batch& batch) override;
 

@@ -70,7 +70,8 @@ void MetalEncoder::do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w
 }
 
 void MetalEncoder::do_norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w,
-                                    const Tensor& w2, float eps) {
+                                    const Tensor& w2, float eps, float factor) {
+  if (factor != 1.0f) return CommandEncoder::do_norm_add_norm(y, z, x, w, w2, eps, factor);
   const uint32_t width = width_of(x.shape.last(), {&y, &z, &x, &w, &w2});
   Launch launch(*this, kNormAddNorm, {{width}, 1});
   launch.buffer(SG_NORM_Y, y).buffer(SG_NORM_Z, z).buffer(SG_NORM_X, x).buffer(SG_NORM_W, w).buffer(SG_NORM_W2, w2);

@@ -43,6 +43,7 @@ void MetalEncoder::do_kv_append(const KvLayer& kv, const Tensor& k, const Tensor
 
 void MetalEncoder::do_qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm,
                                      const Rope& rope, const KvLayer& kv, const Batch& batch) {
+  if (!k || !v || norm.v) return CommandEncoder::do_qk_rope_append(q, k, v, norm, rope, kv, batch);
   constexpr int64_t kSimdgroups = 4;
   const int64_t rows = q.shape[0], heads = q.shape[1];
   const int64_t head_rows = rows * (heads + 2 * k.shape[1]);

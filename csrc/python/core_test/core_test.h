@@ -3,6 +3,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include "encoder.h"
+
 namespace saragossa {
 
 namespace py = pybind11;
@@ -10,5 +12,8 @@ namespace py = pybind11;
 void register_device(py::module_& m);
 void register_encoder(py::module_& m);
 void register_linear(py::module_& m);
+void register_delta(py::module_& m);
+
+Activation activation_from(const std::string& name);
 
 }  // namespace saragossa

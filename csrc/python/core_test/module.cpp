@@ -6,6 +6,7 @@ PYBIND11_MODULE(_core_test, m) {
   m.doc() = "The ops of the core, for tests and benches of them; not part of the package.";
   pybind11::register_exception<saragossa::Error>(m, "CoreError", PyExc_RuntimeError);
   saragossa::register_device(m);
-  saragossa::register_encoder(m);
   saragossa::register_linear(m);
+  saragossa::register_delta(m);
+  saragossa::register_encoder(m);
 }
