@@ -45,7 +45,7 @@ def build_text(
     """Spec from a text config and what is said around it."""
     ignored = (*IGNORED, *MOE_IGNORED)
     c = read_config(Qwen35MoeTextConfig, raw, ignored=ignored, fixed=FIXED, where=outer.where)
-    experts, prefix = expert_count(c, 256), prefix_of(index)
+    experts, prefix = expert_count(c, 256, c.num_hidden_layers), prefix_of(index)
     sparse = sparse_layers(c, c.num_hidden_layers)
 
     def moe(layer: str) -> MoeSpec:

@@ -216,6 +216,10 @@ def test_defaults_of_transformers() -> None:
         ({**GEMMA_MOE, "moe_intermediate_size": None}, "moe_intermediate_size is missing"),
         ({**GEMMA_MOE, "top_k_experts": 9}, "top_k_experts is 9, there are 5 experts"),
         ({**GEMMA_MOE, "num_local_experts": 4}, "num_experts is 5 and num_local_experts 4"),
+        (
+            {**GEMMA_MOE, "num_experts": 4096, "num_hidden_layers": 65, "layer_types": ...},
+            "65 layers of 4096",
+        ),
         ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention is 'all'"),
         ({"attention_bias": True}, "attention_bias is True; only False"),
         ({"hidden_activation": "gelu"}, "hidden_activation is 'gelu'"),

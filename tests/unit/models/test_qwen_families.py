@@ -386,6 +386,11 @@ def test_mtp_that_the_config_denies() -> None:
         ("qwen3_next", {"num_experts_per_tok": 6}, "num_experts_per_tok is 6, there are 5 experts"),
         ("qwen3_moe", {"num_experts": 6}, "num_experts is 6 and num_local_experts 5"),
         ("qwen3_moe", {"num_local_experts": 0}, "num_local_experts is 0"),
+        (
+            "qwen3_moe",
+            {"num_local_experts": 4096, "num_hidden_layers": 65},
+            "65 layers of 4096 experts each; supported are 262144",
+        ),
         ("qwen3_moe", {"use_sliding_window": True}, "use_sliding_window is True"),
         ("qwen3_moe", {"layer_types": ["sliding_attention"] * 3}, "layer_types has sliding_attention"),
         ("qwen3_moe", {"shared_expert_intermediate_size": 8}, "shared_expert_intermediate_size is 8"),
