@@ -300,6 +300,21 @@ def test_missing_delta_tensors_are_those_of_the_family(tmp_path: Path) -> None:
     assert "missing model.layers.0.linear_attn.in_proj_z.weight" in refused(tmp_path, QWEN["qwen3_5"], held)
 
 
+def test_overrides_of_what_is_not_loaded_are_no_mistake(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shapes = shapes_of("qwen3_5", "mlx")
+    held = f.packed(shapes | {"language_model.mtp.fc.weight": (64, 128)})
+    held |= {"vision_tower.blocks.0.attn.qkv.weight": stored("BF16", 4, 4)}
+    left = {"language_model.mtp.fc": {"bits": 8}, "vision_tower.blocks.0.attn.qkv": False}
+    with caplog.at_level(logging.WARNING, logger="saragossa"):
+        bound(tmp_path, {**QWEN["qwen3_5"], "quantization": {**Q4, **left}}, held)
+        assert not caplog.text
+        lost = {**Q4, "language_model.model.layers.0.mlp.experts.7.up_proj": False}
+        bound(tmp_path, {**QWEN["qwen3_5"], "quantization": lost}, held)
+    assert "no module has the name language_model.model.layers.0.mlp.experts.7.up_proj" in caplog.text
+
+
 def test_a_config_that_contradicts_its_tensors(tmp_path: Path) -> None:
     held = f.floats(f.gemma_tensors("model."))
     assert "not part of a gemma4_text model" in refused(tmp_path, f.gemma4_text(**f.K_EQ_V), held)
