@@ -365,6 +365,7 @@ void CpuEncoder::do_attention(const Tensor& y, const Tensor& q, const KvLayer& k
   call.scale = params.scale;
   call.softcap = params.softcap;
   call.window = params.window;
+  call.one_order = device().switches().activations == Activations::f32;  // exact: continuing equals a fresh prefill
   push([call](Executor& ex) { run_attention(call, ex.kernels, ex.pool, ex.attention); });
 }
 
