@@ -2,9 +2,9 @@
 
 .venv/bin/python bench/ops_moe.py [--layers 4] [--threads 1,2] [--rows 1] [--isa auto]
 
-The shape is Qwen3.6-35B-A3B's: hidden 2048, 8 of 256 experts of 512 and a shared one, 4 bits in groups of 64. Weights
-are random and far larger than the caches; every step draws its experts anew. Steps and reads of the memory take turns;
-prints CSV: medians, and the share of the memory's rate.
+The shape is Qwen3.6-35B-A3B's: hidden 2048, 8 of 256 experts of 512 and a shared one, 4 bits in groups of
+64. Weights are random and far larger than the caches; every step draws its experts anew. Steps and reads of
+the memory take turns; prints CSV: medians, and the share of the memory's rate.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+import numpy as np
 
 from saragossa import _core_test as core
 from unit.ops.harness import Ops
 
+ROOT = Path(__file__).parents[1]
 HIDDEN, COUNT, TOP_K, INNER, SHARED, BITS, GROUP = 2048, 256, 8, 512, 512, 4, 64
 STEPS = 8  # of a submission
 

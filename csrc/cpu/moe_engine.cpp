@@ -104,8 +104,8 @@ struct MoeEngine::Impl {
   }
 
   size_t part_of(int64_t task) const {
-    const auto after = std::upper_bound(parts.begin(), parts.end(), task,
-                                        [](int64_t t, const Part& part) { return t < part.first; });
+    const auto after =
+        std::upper_bound(parts.begin(), parts.end(), task, [](int64_t t, const Part& part) { return t < part.first; });
     return static_cast<size_t>(after - parts.begin()) - 1;
   }
 
@@ -327,10 +327,7 @@ struct MoeEngine::Impl {
     };
     pack(input, false);
     float* sums = each.floats(plan.total() * c.hidden);
-    run(
-        [&](int w) {
-          return c.next ? first_weights(*c.next, kernels, pool.size(), w) : FirstWeights{};
-        },
+    run([&](int w) { return c.next ? first_weights(*c.next, kernels, pool.size(), w) : FirstWeights{}; },
         [&](size_t p, int64_t begin, int64_t end, int64_t task, Worker& worker) {
           const Part& part = parts[p];
           float* to = sums + part.rows.begin * c.hidden + begin;
@@ -354,7 +351,8 @@ struct MoeEngine::Impl {
         };
         for (int64_t k = 0; k < c.top_k; ++k) add(t * c.top_k + k, c.weights[t * c.top_k + k]);
         if (c.shared > 0) add(plan.places() + t, c.gate ? sigmoid(c.gate[t]) : 1.0f);
-        for (int64_t i = 0; i < n; ++i) y[o + i] = c.add ? y[o + i] + sum[static_cast<size_t>(i)] : sum[static_cast<size_t>(i)];
+        for (int64_t i = 0; i < n; ++i)
+          y[o + i] = c.add ? y[o + i] + sum[static_cast<size_t>(i)] : sum[static_cast<size_t>(i)];
       }
     }
   }

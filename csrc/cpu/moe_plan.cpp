@@ -39,7 +39,8 @@ void MoePlan::sort(const int32_t* ids, int64_t rows, int64_t top_k, int64_t coun
     position_[static_cast<size_t>(p)] = at++;
   }
   if (!shared) return;
-  for (int64_t i = places_; i < places_ + rows; ++i) order_[static_cast<size_t>(i)] = position_[static_cast<size_t>(i)] = i;
+  for (int64_t i = places_; i < places_ + rows; ++i)
+    order_[static_cast<size_t>(i)] = position_[static_cast<size_t>(i)] = i;
   cut(count, places_, places_ + rows);
 }
 

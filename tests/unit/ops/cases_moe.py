@@ -18,6 +18,7 @@ from unit.ops.test_linear import make as make_weight
 Arrays = dict[str, Array]
 Form = tuple[int, int, str]  # bits, group, dtype
 DENSE: Form = (0, 0, "f32")
+TOLERANCE = 3e-5  # of products of two sums; codes and zero points cancel
 
 
 def rolled(out: int, n_in: int, form: Form, by: int) -> Quantised:
@@ -188,7 +189,7 @@ def gated_case(m: Moe) -> Parts:
         enc.moe_gated(h, ops.f32(a["x"]), ops.i32(a["ids"]), m.experts(ops))
         return {"h": h}
 
-    return Parts("moe_gated", str(m), m.inputs, lambda a: {"h": m.h(a)}, encode, 1e-5)
+    return Parts("moe_gated", str(m), m.inputs, lambda a: {"h": m.h(a)}, encode, TOLERANCE)
 
 
 def down_case(m: Moe, *, gate: bool = True, add: bool = True) -> Parts:
@@ -205,7 +206,7 @@ def down_case(m: Moe, *, gate: bool = True, add: bool = True) -> Parts:
         return {"y": y}
 
     label = str(m) + "-gate" * gate + "-add" * add
-    return Parts("moe_down", label, m.inputs, expected, encode, 1e-5)
+    return Parts("moe_down", label, m.inputs, expected, encode, TOLERANCE)
 
 
 def down_norm_case(m: Moe, eps: float = 1e-6) -> Parts:
@@ -222,7 +223,7 @@ def down_norm_case(m: Moe, eps: float = 1e-6) -> Parts:
         enc.moe_down_norm(y, z, ops.f32(a["h"]), routes, shared, m.experts(ops), ops.f32(a["norm"]), eps)
         return {"y": y, "z": z}
 
-    return Parts("moe_down_norm", str(m), m.inputs, expected, encode, 1e-5)
+    return Parts("moe_down_norm", str(m), m.inputs, expected, encode, TOLERANCE)
 
 
 def q(bits: int, group: int, dtype: str = "bf16") -> Form:

@@ -1,4 +1,4 @@
-"""Mixtures of experts beyond the shared cases: rows alone and among others, rounding, bad ids, weights of many GB."""
+"""Mixtures of experts beyond the shared cases: a row's neighbours, rounding, bad ids, weights of many GB."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from saragossa import _core_test as core
 from unit.ops import reference_moe
-from unit.ops.cases_moe import Arrays, Moe, q
+from unit.ops.cases_moe import TOLERANCE, Arrays, Moe, q
 from unit.ops.harness import ISAS, Array, Ops, error
 from unit.ops.test_linear import ops_for
 
@@ -100,8 +100,8 @@ def test_more_rows_than_the_workspace_takes_at_once(isa: str) -> None:
     a = m.inputs(np.random.default_rng(8))
     ops = ops_for(isa, "f32")
     h, y = block(ops, m, a)
-    assert error(h, m.h(a)) < 1e-5
-    assert error(y, m.y({**a, "h": m.h(a)}, gate=False) + a["y"]) < 1e-5
+    assert error(h, m.h(a)) < TOLERANCE
+    assert error(y, m.y({**a, "h": m.h(a)}, gate=False) + a["y"]) < TOLERANCE
 
 
 def test_an_expert_that_a_row_names_twice() -> None:
@@ -185,9 +185,9 @@ def test_what_the_checks_refuse() -> None:
         ops.begin().moe_gated(ops.empty(2, m.width()), ops.f32(a["x"][:, 1:]), ids, m.experts(ops))
     bare = replace(m, shared=0)
     routes = core.Routes(ids, ops.f32(a["weights"]))
+    y, h, shared = ops.f32(a["y"]), ops.empty(2, bare.width()), ops.f32(a["shared"])
     with pytest.raises(Exception, match="shared expert that is not there"):
-        h = ops.empty(2, bare.width())
-        ops.begin().moe_down(ops.f32(a["y"]), h, routes, ops.f32(a["shared"]), bare.experts(ops), True)
+        ops.begin().moe_down(y, h, routes, shared, bare.experts(ops), True)
 
 
 @pytest.mark.parametrize("fetch", [True, False])
