@@ -25,6 +25,7 @@ ARCHITECTURES = {
 _FROM_HUGGING_FACE = ("qwen3next", "qwen35", "qwen35moe", "gemma4")
 _MAX_LAYERS = 4096
 _MAX_EXPERTS = 4096
+_SOFTMAX = 1  # llama.cpp's number of it
 _GEMMA3_PATTERN = 6  # every sixth layer is global
 _GEMMA3_LOCAL_BASE = 10000.0
 _GEMMA3_27B_LAYERS = 62  # this size alone scales attention by hidden / heads
@@ -60,6 +61,12 @@ class Hyperparameters:
         value = self._take(key, default)
         if not isinstance(value, str):
             raise self.error(key, value, "a string")
+        return value
+
+    def flag(self, key: str) -> bool:
+        value = self._take(key, None)
+        if not isinstance(value, bool):
+            raise self.error(key, value, "true or false")
         return value
 
     def has(self, key: str) -> bool:
@@ -201,6 +208,10 @@ def _no_experts(h: Hyperparameters) -> dict[str, Any]:
 
 def _experts(h: Hyperparameters) -> dict[str, Any]:
     """Of qwen3moe, in every layer; llama.cpp always makes the weights of those chosen sum to one."""
+    if h.has("expert_weights_norm") and not h.flag("expert_weights_norm"):
+        raise h.error("expert_weights_norm", False, "True")
+    if (gating := h.integer("expert_gating_func", _SOFTMAX)) != _SOFTMAX:
+        raise h.error("expert_gating_func", gating, f"{_SOFTMAX} (softmax)")
     experts, used = h.integer("expert_count"), h.integer("expert_used_count")
     if not 1 <= experts <= _MAX_EXPERTS:
         raise h.error("expert_count", experts, f"1 to {_MAX_EXPERTS}")

@@ -28,7 +28,8 @@ def plan_gguf(
 
     Neither bits nor dtype: the file's own quantisation is kept. bits: dequantised to `dtype`
     (bfloat16) and quantised anew, with `overrides` (schemes.py). dtype alone: dequantised.
-    Raises UsageError for a wrong override, ConvertError before anything is written if the file cannot be imported.
+    Raises UsageError for a wrong override, ConvertError if the file cannot be imported, before anything is
+    written.
     """
     file = GgufFile(src)
     arch = architecture(file)

@@ -104,7 +104,10 @@ def _experts(b: str, m: str, config: Mapping[str, Any]) -> list[Wanted]:
     sizes = {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
     return [router] + [
         Wanted(
-            f"{b}ffn_{part}_exps.weight", f"{m}mlp.switch_mlp.{part}_proj.weight", (experts, *size), module=True
+            f"{b}ffn_{part}_exps.weight",
+            f"{m}mlp.switch_mlp.{part}_proj.weight",
+            (experts, *size),
+            module=True,
         )
         for part, size in sizes.items()
     ]

@@ -98,9 +98,7 @@ class Schemes:
 
         Raises UsageError for an override that no module has, ConvertError where nothing is quantised.
         """
-        for override, matched, effective in zip(
-            self._overrides, self._matched, self._effective, strict=True
-        ):
+        for override, matched, effective in zip(self._overrides, self._matched, self._effective, strict=True):
             if not matched:
                 head = tied and override.pattern == "lm_head"
                 raise UsageError(
