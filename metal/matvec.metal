@@ -28,10 +28,10 @@ inline void add_products(const thread LinearRow* weight, const thread uint* x_ro
     uint words[kOutputs][Format::words];
     float scale[kOutputs], bias[kOutputs];
     for (uint r = 0; r < kOutputs; ++r) Format::load(weight[r].codes, k, in, words[r]);
-    if (Format::affine)
+    if (Format::scaled)
       for (uint r = 0; r < kOutputs; ++r) {
         scale[r] = sg_stored(weight[r].scales, k >> SG_GROUP_SHIFT, SG_DTYPE);
-        bias[r] = sg_stored(weight[r].biases, k >> SG_GROUP_SHIFT, SG_DTYPE);
+        if (Format::biased) bias[r] = sg_stored(weight[r].biases, k >> SG_GROUP_SHIFT, SG_DTYPE);
       }
     for (uint first = 0; first < Format::chunk; first += 8) {
       float w[kOutputs][8];
@@ -45,7 +45,8 @@ inline void add_products(const thread LinearRow* weight, const thread uint* x_ro
           float dot = v[0] * w[r][0];
           for (uint i = 1; i < 8; ++i) dot = fma(v[i], w[r][i], dot);
           thread float& to = acc[t * kOutputs + r];
-          to = Format::affine ? fma(scale[r], dot, fma(bias[r], sum, to)) : to + dot;
+          if (Format::biased) to = fma(bias[r], sum, to);
+          to = Format::scaled ? fma(scale[r], dot, to) : to + dot;
         }
       }
     }
@@ -95,9 +96,17 @@ kernel void matvec(SG_LINEAR_ARGUMENTS, device const float* x [[buffer(SG_LINEAR
     weight[r] = r < taken ? sg_linear_row(side, min(first + r, side.out - 1), in)
                           : sg_linear_row(up, min(first + r - taken, side.out - 1), in);
   float sum = 0.0f;
-  if (SG_BITS == 4) sum = dot_products<Affine4>(weight, x, row, last_row, in, lane);
-  if (SG_BITS == 6) sum = dot_products<Affine6>(weight, x, row, last_row, in, lane);
-  if (SG_BITS == 8) sum = dot_products<Affine8>(weight, x, row, last_row, in, lane);
+  if (sg_mx) {
+    if (SG_BITS == 4) sum = dot_products<Mxfp4>(weight, x, row, last_row, in, lane);
+    if (SG_BITS == 8) sum = dot_products<Mxfp8>(weight, x, row, last_row, in, lane);
+  } else {
+    if (SG_BITS == 2) sum = dot_products<Affine2>(weight, x, row, last_row, in, lane);
+    if (SG_BITS == 3) sum = dot_products<Affine3>(weight, x, row, last_row, in, lane);
+    if (SG_BITS == 4) sum = dot_products<Affine4>(weight, x, row, last_row, in, lane);
+    if (SG_BITS == 5) sum = dot_products<Affine5>(weight, x, row, last_row, in, lane);
+    if (SG_BITS == 6) sum = dot_products<Affine6>(weight, x, row, last_row, in, lane);
+    if (SG_BITS == 8) sum = dot_products<Affine8>(weight, x, row, last_row, in, lane);
+  }
   if (SG_BITS == 0) {
     if (SG_RAGGED)
       sum = dot_products<DenseRagged>(weight, x, row, last_row, in, lane);

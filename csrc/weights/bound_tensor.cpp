@@ -35,15 +35,16 @@ Tensor WeightLoader::map(const StoredPart& part, Shape shape) {
 
 Weight WeightLoader::matrix(const std::string& role, int64_t out, int64_t in) {
   const BoundTensor& t = find(role, {out, in});
-  require(t.parts.size() == (t.bits ? 3u : 1u), role, ": ", t.parts.size(), " parts");
-  Weight w{out, in, t.bits, t.group, {}, {}, {}};
-  if (!w.affine()) {
+  const bool biased = t.bits && row_of(t.format).has_biases;
+  require(t.parts.size() == (t.bits ? biased ? 3u : 2u : 1u), role, ": ", t.parts.size(), " parts");
+  Weight w{out, in, t.bits, t.group, {}, {}, {}, t.format};
+  if (!w.quantised()) {
     w.data = map(t.parts[0], {out, in});
   } else {
     require(t.group > 0, role, ": no group size");
     w.data = map(t.parts[0], {out, in * t.bits / 32});
     w.scales = map(t.parts[1], {out, in / t.group});
-    w.biases = map(t.parts[2], {out, in / t.group});
+    if (biased) w.biases = map(t.parts[2], {out, in / t.group});
   }
   check_weight(w, role);
   return w;

@@ -10,16 +10,17 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from saragossa.errors import WeightsError
 from saragossa.models.spec import ModelSpec, TensorSpec
-from saragossa.weights.quantization import BITS, GROUP_SIZES, Affine, QuantizationConfig
+from saragossa.weights.quantization import BITS, GROUP_SIZES, Format, QuantizationConfig, stored_format
 from saragossa.weights.safetensors import TensorEntry
 
 log = logging.getLogger("saragossa.weights")
 
 FLOATS = ("F32", "F16", "BF16")
+Kind = Literal["dense", "affine", "mxfp4", "mxfp8"]
 _CHUNK = 1 << 20
 
 
@@ -36,11 +37,12 @@ class TensorPart(NamedTuple):
 class BoundTensor:
     """A tensor of the model and where it lies. The core reads this by field name.
 
-    dtype: F32, F16 or BF16; of an affine tensor that of its scales and biases.
+    dtype: F32, F16 or BF16; of a quantised tensor that of its scales.
+    kind: dense, or the mode of a quantised module.
     shape: logical: [out, in] of a module as unquantised, [n] of a vector.
-    bits, group_size: 0 unless affine.
-    parts: (weight,) or (weight, scales, biases): U32 [out, in * bits / 32], then [out, in / group_size]; of a stack
-      those of one module after another.
+    bits, group_size: 0 if dense.
+    parts: (weight,), or (weight, scales) and of affine also biases: U32 [out, in * bits / 32], then
+      [out, in / group_size], U8 unless affine; of a stack those of one module after another.
     rows: ranges (start, count) of the stored rows that make up the tensor; empty: all of them.
     stack: modules whose rows follow each other; 0: one.
     factor: multiplies a vector.
@@ -48,7 +50,7 @@ class BoundTensor:
 
     role: str
     name: str
-    kind: Literal["dense", "affine"]
+    kind: Kind
     dtype: str
     shape: tuple[int, ...]
     bits: int
@@ -106,7 +108,7 @@ class _Binder:
             self.missing.append(weight)
             return None
         if item.module and (entry.dtype == "U32" or f"{item.name}.scales" in self.index):
-            return self._affine(item, entry)
+            return self._quantised(item, entry)
         return self._dense(item, entry)
 
     def _dense(self, item: TensorSpec, entry: TensorEntry) -> BoundTensor | None:
@@ -127,13 +129,14 @@ class _Binder:
             item.role, item.name, "dense", entry.dtype, item.shape, 0, 0, item.plus_one, (_part(entry),)
         )
 
-    def _affine(self, item: TensorSpec, weight: TensorEntry) -> BoundTensor | None:
+    def _quantised(self, item: TensorSpec, weight: TensorEntry) -> BoundTensor | None:
         scales, biases = (self.index.get(f"{item.name}.{part}") for part in ("scales", "biases"))
-        if scales is None or biases is None:
+        powers = scales is not None and scales.dtype == "U8"  # of two, without biases
+        if scales is None or (biases is None and not powers):
             self.missing += [
                 f"{item.name}.{part}"
                 for part, entry in (("scales", scales), ("biases", biases))
-                if entry is None
+                if entry is None and not (part == "biases" and powers)
             ]
             return None
         stored = self._stored_format(item, weight, scales, biases)
@@ -145,31 +148,34 @@ class _Binder:
             self.wrong.append(f"{item.name} is stored as {stored}, the config's quantization says {claim}")
             return None
         return BoundTensor(
-            item.role, item.name, "affine", scales.dtype, item.shape, stored.bits, stored.group_size,
-            item.plus_one, (_part(weight), _part(scales), _part(biases)),
+            item.role, item.name, cast(Kind, stored.mode), scales.dtype, item.shape, stored.bits, stored.group_size,
+            item.plus_one, tuple(_part(entry) for entry in (weight, scales, biases) if entry is not None),
         )  # fmt: skip
 
     def _stored_format(
-        self, item: TensorSpec, weight: TensorEntry, scales: TensorEntry, biases: TensorEntry
-    ) -> Affine | None:
-        """Bits and group size as the packed shapes tell them."""
-        rows, columns = item.shape
+        self, item: TensorSpec, weight: TensorEntry, scales: TensorEntry, biases: TensorEntry | None
+    ) -> Format | None:
+        """Mode, bits and group size as the dtypes and packed shapes tell them."""
         if weight.dtype != "U32":
             self.wrong.append(f"{weight.name} is {weight.dtype}, a tensor with scales is packed as U32")
             return None
+        if biases is None:  # scales in bytes
+            stored = stored_format(item.shape, weight.shape, scales.shape, affine=False)
+            if stored is None:
+                self.wrong.append(
+                    f"{item.name} is packed as {list(weight.shape)} with scales {list(scales.shape)} in bytes: "
+                    f"neither mxfp4 nor mxfp8 for a weight of {list(item.shape)}"
+                )
+            return stored
         if scales.dtype not in FLOATS or biases.dtype != scales.dtype:
             self.wrong.append(
                 f"{item.name}: scales are {scales.dtype}, biases {biases.dtype}; one of {', '.join(FLOATS)} "
-                "is wanted for both"
+                "is wanted for both (mxfp4 and mxfp8: scales U8, no biases)"
             )
             return None
-        for bits in BITS:
-            for group_size in GROUP_SIZES:
-                if columns % group_size or columns * bits % 32:
-                    continue
-                packed, groups = (rows, columns * bits // 32), (rows, columns // group_size)
-                if weight.shape == packed and scales.shape == groups == biases.shape:
-                    return Affine(bits, group_size)
+        stored = stored_format(item.shape, weight.shape, scales.shape, affine=True)
+        if stored is not None and biases.shape == scales.shape:
+            return stored
         self.wrong.append(
             f"{item.name} is packed as {list(weight.shape)} with scales {list(scales.shape)} and biases "
             f"{list(biases.shape)}: no format of {'/'.join(map(str, BITS))} bits and group size "
@@ -221,7 +227,7 @@ def _part(entry: TensorEntry) -> TensorPart:
 
 def _check_tied_head(head: str, embed: BoundTensor, index: Mapping[str, TensorEntry]) -> None:
     """The config ties the head to the embedding and the file ships one as well: the config wins."""
-    names = ("weight",) if embed.kind == "dense" else ("weight", "scales", "biases")
+    names = ("weight", "scales", "biases")[: len(embed.parts)]
     entries = [index.get(f"{head}.{name}") for name in ("weight", "scales", "biases")]
     parts = [_part(entry) for entry in entries if entry is not None]
     if not parts:
