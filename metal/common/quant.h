@@ -3,8 +3,8 @@
 //
 // Affine, MLX layout: a row is an LSB-first stream of BITS-wide codes in little-endian words; w = code * scale + bias,
 // one scale and one bias per group of 32, 64 or 128 values. mxfp4, mxfp8: codes are small floats, E2M1 and E4M3; w =
-// value * 2^(byte - 127), one byte per group of 32. Dense: f32, f16, bf16. Rows begin at multiples of 8 bytes, those of 3
-// and 5 bits at multiples of 4.
+// value * 2^(byte - 127), one byte per group of 32. Dense: f32, f16, bf16. Rows begin at multiples of 8 bytes, those of
+// 3 and 5 bits at multiples of 4.
 //
 // A format has `chunk` (values that a thread takes at once, 8 or 16), `words` (32-bit words of a chunk), `scaled`,
 // `biased`, load(row, k, in, words): the chunk at value k of a row, and value(words, i): its code or value i.

@@ -5,9 +5,10 @@ Run with mlx at hand (it is no dependency of the tests; on Linux with the mlx-cp
     python tests/golden/make_quant_goldens.py
 
 Keys: `{dtype}` is the source [rows, 256] as stored (bf16 as uint16), `{dtype}/{bits}/{group_size}/{part}`
-the packed words, scales and biases, these two as stored as well, and (float32, groups of 64) what mlx dequantises
-them to; `{dtype}/{mode}/{part}` the words and scales of mxfp4 and mxfp8. `all/{mode}/{part}`: rows with every code at
-every scale but 254 and 255, whose values overflow or are not numbers, and their values in float32.
+the packed words, scales and biases, these two as stored as well, and (float32, groups of 64) what mlx
+dequantises them to; `{dtype}/{mode}/{part}` the words and scales of mxfp4 and mxfp8. `all/{mode}/{part}`:
+rows with every code at every scale but 254 and 255, whose values overflow or are not numbers, and their
+values in float32.
 """
 
 from __future__ import annotations

@@ -147,9 +147,10 @@ class _Binder:
             claim = said or ("float" if self.quantization else "nothing (it has no quantization block)")
             self.wrong.append(f"{item.name} is stored as {stored}, the config's quantization says {claim}")
             return None
+        parts = tuple(_part(entry) for entry in (weight, scales, biases) if entry is not None)
         return BoundTensor(
-            item.role, item.name, cast(Kind, stored.mode), scales.dtype, item.shape, stored.bits, stored.group_size,
-            item.plus_one, tuple(_part(entry) for entry in (weight, scales, biases) if entry is not None),
+            item.role, item.name, cast(Kind, stored.mode), scales.dtype, item.shape, stored.bits,
+            stored.group_size, item.plus_one, parts,
         )  # fmt: skip
 
     def _stored_format(
@@ -163,8 +164,8 @@ class _Binder:
             stored = stored_format(item.shape, weight.shape, scales.shape, affine=False)
             if stored is None:
                 self.wrong.append(
-                    f"{item.name} is packed as {list(weight.shape)} with scales {list(scales.shape)} in bytes: "
-                    f"neither mxfp4 nor mxfp8 for a weight of {list(item.shape)}"
+                    f"{item.name} is packed as {list(weight.shape)} with scales {list(scales.shape)} in "
+                    f"bytes: neither mxfp4 nor mxfp8 for a weight of {list(item.shape)}"
                 )
             return stored
         if scales.dtype not in FLOATS or biases.dtype != scales.dtype:

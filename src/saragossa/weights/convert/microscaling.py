@@ -1,9 +1,9 @@
 """mxfp4 and mxfp8 in numpy, bit-equal to `mlx.core.quantize` with these modes.
 
 A group of 32 neighbours of a row shares a power of two, the least by which all of them come within the
-reach of the code's float: E2M1 (up to 6) or E4M3 (up to 448). Values are rounded to nearest; ties go to even
-with E4M3 and towards zero with E2M1, which has no -0 here. (So mlx's CPU does; its GPU kernels take E2M1's ties
-to even and keep the zero's sign. Both are as near.)
+reach of the code's float: E2M1 (up to 6) or E4M3 (up to 448). Values are rounded to nearest; ties go to
+even with E4M3 and towards zero with E2M1, which has no -0 here. (So mlx's CPU does; its GPU kernels take
+E2M1's ties to even and keep the zero's sign. Both are as near.)
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def quantize_mx(weights: F32Array, mode: str, dtype: str = "F32") -> Microscaled
 
 def _e2m1(x: F32Array) -> Codes:
     code = np.searchsorted(_HALFWAY, np.abs(x), side="left").astype(np.uint8)
-    return code | ((np.signbit(x) & (code > 0)).astype(np.uint8) << np.uint8(3))
+    signed: Codes = code | ((np.signbit(x) & (code > 0)).astype(np.uint8) << np.uint8(3))
+    return signed
 
 
 def _e4m3(x: F32Array) -> Codes:
@@ -60,4 +61,5 @@ def _e4m3(x: F32Array) -> Codes:
     exponent = np.maximum(exponent - 1, -6)  # of the leading bit; below 2^-6 the steps stay as they are
     steps = np.rint(np.ldexp(size, 3 - exponent)).astype(np.int32)  # eighths of it: 8 to 16, or less than 8
     code = np.where(steps < 8, steps, (exponent + 7) * 8 + steps - 8).astype(np.uint8)
-    return code | (np.signbit(x).astype(np.uint8) << np.uint8(7))
+    signed: Codes = code | (np.signbit(x).astype(np.uint8) << np.uint8(7))
+    return signed

@@ -34,7 +34,10 @@ class Quantized(NamedTuple):
 
 
 def check_format(bits: int | None, group_size: int | None, mode: str) -> Format | None:
-    """The format that these options name, None where they name none. Raises UsageError unless the core has it."""
+    """The format that these options name, None where they name none.
+
+    Raises UsageError unless the core has it.
+    """
     if mode not in MODES:
         raise UsageError(f"mode {mode} is not supported", cure=f"use {', '.join(MODES)}")
     widths, sizes = MODES[mode]
