@@ -37,10 +37,24 @@ struct Codes {
   __m512i second;
 };
 
+/// The first 64 bytes of a unit of which n exist. Whole units of less are loaded without a mask, which would cost more
+/// than all that follows.
+template <int bits>
+inline __m512i load_first(const uint8_t* p, int64_t n) {
+  if constexpr (bits == 2 || bits == 3) {
+    if (n == kUnit * bits / 8) {
+      const __m512i low = _mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+      if constexpr (bits == 2) return low;
+      return _mm512_inserti32x4(low, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 32)), 2);
+    }
+  }
+  return load_bytes(p, n);
+}
+
 /// Codes of a unit of which n bytes exist; the others count as 0.
 template <int bits>
 inline Codes unpack(const uint8_t* p, int64_t n = kUnit * width_of(bits) / 8) {
-  const __m512i a = load_bytes(p, n);
+  const __m512i a = load_first<bits>(p, n);
   if constexpr (bits == 4) {
     const __m512i nibble = _mm512_set1_epi8(15);
     return {_mm512_and_si512(a, nibble), _mm512_and_si512(_mm512_srli_epi16(a, 4), nibble)};
@@ -57,7 +71,8 @@ inline Codes unpack(const uint8_t* p, int64_t n = kUnit * width_of(bits) / 8) {
     return {spread<3, 0, 0>(lanes), spread<3, 6, 6>(lanes)};
   } else if constexpr (bits == 5) {
     // 20 bytes to 32 values: the second 16 begin in the middle of a word.
-    const __m512i b = load_bytes(p + 64, n - 64);
+    const __m512i b = n == 80 ? _mm512_zextsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 64)))
+                              : load_bytes(p + 64, n - 64);
     const __m512i even = _mm512_setr_epi32(0, 1, 2, 0, 5, 6, 7, 0, 10, 11, 12, 0, 15, 16, 17, 0);
     const __m512i odd = _mm512_setr_epi32(2, 3, 4, 0, 7, 8, 9, 0, 12, 13, 14, 0, 17, 18, 19, 0);
     return {spread<5, 0, 0>(_mm512_permutex2var_epi32(a, even, b)),

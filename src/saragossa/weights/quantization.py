@@ -136,7 +136,7 @@ def _override(key: str, value: object, default: Format) -> Format | None:
 
 
 def _format(block: Mapping[str, object], where: str, default: Format | None) -> Format:
-    """default: of the whole file, None for that itself. Without a mode an override is affine, as mlx reads it."""
+    """default: of the whole file, None for that itself. An override without a mode is affine, as for mlx."""
     mode = block.get("mode", "affine")
     if not isinstance(mode, str) or mode not in MODES:
         raise ConfigError(

@@ -164,7 +164,7 @@ def test_microscaled(tmp_path: Path, mode: str, bits: int) -> None:
 
 
 def test_an_oq_file(tmp_path: Path) -> None:
-    """oMLX's: 8 bits in groups of 64, groups of 128 and other modes per module, small tensors left as float."""
+    """oMLX's: 8 bits in groups of 64; groups of 128, other modes and plain floats per module."""
     spec = spec_of()
     held = quantised(spec, 8, 64)
     shapes = {item.name: item.shape for item in spec.tensors}
