@@ -17,6 +17,18 @@ namespace {
 
 constexpr int64_t kSpan = 32;  // values decoded at once
 
+/// load_one without f16_to_f32, which the compiler might put here as a function of its own for the whole program.
+template <DType dtype>
+inline float load_alone(const uint8_t* row, int64_t i) {
+  if constexpr (dtype == DType::f16) {
+    uint16_t half;
+    std::memcpy(&half, row + 2 * i, sizeof half);
+    return _cvtsh_ss(half);
+  } else {
+    return load_one<dtype>(row, i);
+  }
+}
+
 /// Codes in bytes as floats.
 inline void floats32(__m128i first, __m128i second, __m256 v[4]) {
   v[0] = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(first));
@@ -86,12 +98,12 @@ inline void weights32(const Matrix& w, int64_t o, int64_t k, __m256 v[4]) {
   } else {
     codes32<bits>(w.data + (o * w.in + k) * width_of(bits) / 8, v);
     const int64_t g = (o * w.in + k) / w.group;
-    const __m256 scale = _mm256_set1_ps(load_one<dtype>(w.scales, g));
+    const __m256 scale = _mm256_set1_ps(load_alone<dtype>(w.scales, g));
     if constexpr (dtype == DType::u8) {
       for (int i = 0; i < 4; ++i) v[i] = _mm256_mul_ps(v[i], scale);
       return;
     }
-    const __m256 bias = _mm256_set1_ps(load_one<dtype>(w.biases, g));
+    const __m256 bias = _mm256_set1_ps(load_alone<dtype>(w.biases, g));
     for (int i = 0; i < 4; ++i) v[i] = _mm256_fmadd_ps(v[i], scale, bias);
   }
 }
@@ -116,7 +128,7 @@ inline void dot_block(const Matrix& w, const float* x, int64_t o, const OutTile&
       float total = sum_of(sum[i][r]);
       // Dense inputs need be no multiple of 32.
       for (int64_t t = k; t < w.in; ++t)
-        total += load_float(w.data, dtype, (o + i) * w.in + t) * x[(r0 + r) * w.in + t];
+        total += load_alone<dtype>(w.data, (o + i) * w.in + t) * x[(r0 + r) * w.in + t];
       out.y[(r0 + r) * out.stride + o + i - out.begin] = total;
     }
   }
