@@ -85,9 +85,11 @@ void register_device(py::module_& m) {
 
   py::class_<Weight>(m, "Weight")
       .def(py::init([](int64_t out, int64_t in, const Tensor& data, int bits, int group, const Tensor& scales,
-                       const Tensor& biases) { return Weight{out, in, bits, group, data, scales, biases}; }),
+                       const Tensor& biases, const std::string& format) {
+             return Weight{out, in, bits, group, data, scales, biases, format_named(format)};
+           }),
            py::arg("out"), py::arg("in"), py::arg("data"), py::kw_only(), py::arg("bits") = 0, py::arg("group") = 0,
-           py::arg("scales") = Tensor{}, py::arg("biases") = Tensor{});
+           py::arg("scales") = Tensor{}, py::arg("biases") = Tensor{}, py::arg("format") = "affine");
 
   py::class_<Submission>(m, "Submission").def("wait", &Submission::wait, py::call_guard<py::gil_scoped_release>());
 
