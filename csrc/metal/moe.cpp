@@ -29,12 +29,10 @@ void expect_limits(const char* op, int64_t top_k, int64_t count) {
           " are supported; use the CPU device (--device cpu)");
 }
 
-/// Elements must be read one by one: see is_ragged of linear.h. Rows of h begin at multiples of their parts.
+/// Elements must be read one by one: see is_ragged of linear.h. Where both in a dispatch and all rows of h are
+/// whole, so are their parts.
 bool is_ragged(const MoeJob& job, const MoeWeights& weights) {
-  const Experts& e = job.experts;
-  const bool of_h = !weights.pair() && job.x.shape[1] == e.width() && job.y.shape[1] != e.width();
   bool whole = address_of(job.x) % 16 == 0 && job.x.shape[1] % 4 == 0;
-  if (of_h) whole = whole && e.intermediate % 8 == 0;
   bool codes = true;
   const auto see = [&](const Weight& w) {
     whole = whole && w.in % 8 == 0;

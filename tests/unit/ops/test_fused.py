@@ -104,6 +104,7 @@ EXACT: dict[str, Encode] = {
 ROUNDED: dict[str, Encode] = {
     "linear_group-1x(8,5)x64": linear_group(1, (8, 5), 64),
     "linear_group-9x(33,16,1)x96": linear_group(9, (33, 16, 1), 96),
+    "linear_group-2x(7,300,5,1)x96": linear_group(2, (7, 300, 5, 1), 96),
     "linear_add-1x17x64": linear_add(1, 17, 64),
     "linear_add-20x64x128": linear_add(20, 64, 128),
     "linear_gated-1x33x64-silu": linear_gated(1, 33, 64, "silu"),

@@ -327,7 +327,12 @@ def test_a_chain_equals_its_links(rows: int, threads: int, isa: str) -> None:
 @pytest.mark.parametrize("gated", [False, True])
 def test_what_is_read_next_is_asked_for(gated: bool, workers: int) -> None:
     """Of each worker: all tiles but the first of the chain, and what is fetched in between is what comes."""
-    layer = [[(576, 576), (192, 576), (192, 576)], [(576, 576)], [(1536, 576), (1536, 576)], [(576, 1536)]]
+    layer = [
+        [(576, 576), (192, 576), (192, 576), (256, 576)],
+        [(576, 576)],
+        [(1536, 576), (1536, 576)],
+        [(576, 1536)],
+    ]
     readings = core.reading_order(layer * 2, gated, workers)
     for reading in readings:
         tiles = reading.tiles
