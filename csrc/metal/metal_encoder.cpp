@@ -74,8 +74,6 @@ bool MetalEncoder::has_fused(FusedOp op) const {
   switch (op) {
     case FusedOp::norm_group:
     case FusedOp::attention_gated:
-    case FusedOp::conv_qk_norm:
-    case FusedOp::delta_rule_norm:
     case FusedOp::moe_down_norm: return false;
     default: return true;
   }
