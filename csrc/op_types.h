@@ -65,6 +65,9 @@ struct QkNorm {
   Tensor v = {};
 };
 
+constexpr int64_t kMostConvWidth = 16;
+constexpr int64_t kMostKeptRows = 8;  // rows of a run of which each may keep its state
+
 /// State of one gated delta net layer; a slot is the state of one sequence at one moment.
 struct RecurrentLayer {
   Tensor conv;   // f32 [slots, width - 1, channels]: the last inputs of the convolution, oldest first

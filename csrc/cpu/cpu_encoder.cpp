@@ -159,12 +159,12 @@ bool CpuEncoder::has_fused(FusedOp op) const {
     case FusedOp::linear_gated:
     case FusedOp::norm_add:
     case FusedOp::norm_add_norm:
-    case FusedOp::qk_rope_append: return true;
+    case FusedOp::qk_rope_append:
+    case FusedOp::conv_qk_norm:
+    case FusedOp::delta_rule_norm: return true;
     case FusedOp::linear_add_norm: return false;  // the row is in the cache when the norm comes
     case FusedOp::norm_group:
     case FusedOp::attention_gated:
-    case FusedOp::conv_qk_norm:
-    case FusedOp::delta_rule_norm:
     case FusedOp::moe_down_norm: return false;
   }
   return false;

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cpu/attention.h"
+#include "cpu/gated_delta.h"
 #include "cpu/isa.h"
 #include "cpu/sample.h"
 #include "encoder.h"
@@ -31,6 +32,7 @@ struct VectorKernels {
 
   AttentionKernels attention;
   SampleKernels sample;
+  DeltaKernels delta;
 };
 
 const VectorKernels& vector_kernels(Isa isa);

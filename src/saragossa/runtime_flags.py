@@ -142,6 +142,14 @@ FLAGS: tuple[Flag, ...] = (
         "to measure what that gives; results are the same bits",
     ),
     Flag(
+        "SARAGOSSA_CHUNKED_DELTA",
+        "chunked_delta",
+        True,
+        parse_bool,
+        "off: the delta rule of a gated delta net goes row by row over a prompt, too (so does --exact)",
+        "64 rows at once are matrix products, which add in another order",
+    ),
+    Flag(
         "SARAGOSSA_PREFILL_CHUNK",
         "prefill_chunk",
         512,

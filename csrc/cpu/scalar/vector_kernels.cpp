@@ -151,6 +151,56 @@ double sum_exp(const float* l, int64_t first, int64_t n, float max) {
   return sum;
 }
 
+// --- the gated delta net --------------------------------------------------------------------------
+
+void pack_conv(float* packed, const float* w, int64_t width, int64_t n) {
+  for (int64_t c = 0; c < n; ++c)
+    for (int64_t j = 0; j < width; ++j) packed[j * n + c] = w[c * width + j];
+}
+
+void conv(float* y, const float* const* rows, const float* packed, int64_t width, int64_t n) {
+  for (int64_t c = 0; c < n; ++c) {
+    float sum = 0.0f;
+    for (int64_t j = 0; j < width; ++j) sum += rows[j][c] * packed[j * n + c];
+    y[c] = activate(sum, Activation::silu);
+  }
+}
+
+void l2_norm(float* x, float factor, int64_t n) {
+  double squares = 0.0;
+  for (int64_t i = 0; i < n; ++i) squares += static_cast<double>(x[i]) * x[i];
+  const float by = static_cast<float>(factor / std::sqrt(squares + 1e-6));
+  for (int64_t i = 0; i < n; ++i) x[i] *= by;
+}
+
+void gates(float* decay, float* beta, const float* a, const float* b, const float* a_log, const float* dt_bias,
+           int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const double x = static_cast<double>(a[i]) + dt_bias[i];
+    const double softplus = std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+    decay[i] = static_cast<float>(std::exp(-std::exp(static_cast<double>(a_log[i])) * softplus));
+    beta[i] = static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(b[i]))));
+  }
+}
+
+void step(const DeltaStep& s) {
+  for (int64_t i = 0; i < s.rows; ++i) {
+    const float* from = s.from + i * s.key_dim;
+    float* to = s.to + i * s.key_dim;
+    double held = 0.0, out = 0.0;
+    for (int64_t j = 0; j < s.key_dim; ++j) {
+      to[j] = from[j] * s.decay;
+      held += static_cast<double>(to[j]) * s.k[j];
+    }
+    const float delta = static_cast<float>(s.beta * (s.v[i] - held));
+    for (int64_t j = 0; j < s.key_dim; ++j) {
+      to[j] += delta * s.k[j];
+      out += static_cast<double>(to[j]) * s.q[j];
+    }
+    s.y[i] = static_cast<float>(out);
+  }
+}
+
 }  // namespace
 
 const VectorKernels kernels = {rms_norm,
@@ -161,6 +211,7 @@ const VectorKernels kernels = {rms_norm,
                                rotate,
                                to_bf16,
                                {attention_row, nullptr, nullptr, nullptr},
-                               {scan, process, masses, histogram, draw, sum_exp}};
+                               {scan, process, masses, histogram, draw, sum_exp},
+                               {pack_conv, conv, l2_norm, gates, step, nullptr}};
 
 }  // namespace saragossa::cpu::scalar

@@ -14,6 +14,8 @@ namespace saragossa::cpu::SARAGOSSA_ISA {
 #include "cpu/simd/math.inl"
 #include "cpu/simd/elementwise.inl"
 #include "cpu/simd/attention.inl"
+#include "cpu/simd/gated_delta.inl"
+#include "cpu/simd/delta_chunk.inl"
 #include "cpu/simd/sample.inl"
 // clang-format on
 
@@ -25,6 +27,7 @@ const VectorKernels kernels = {rms_norm,
                                rotate,
                                to_bf16,
                                {nullptr, span, merge, tile},
-                               {scan, process, masses, histogram, draw, sum_exp}};
+                               {scan, process, masses, histogram, draw, sum_exp},
+                               {pack_conv, conv, l2_norm, gates, step, chunks}};
 
 }  // namespace saragossa::cpu::SARAGOSSA_ISA

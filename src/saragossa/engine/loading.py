@@ -51,6 +51,7 @@ def open_device(
         threads=int(values["threads"]),
         spin_us=int(values["spin_us"]),
         cpu_fetch_ahead=bool(values["cpu_fetch_ahead"]),
+        chunked_delta=bool(values["chunked_delta"]),
         run_ahead=bool(values["run_ahead"]),
         metal_resident=bool(values["metal_resident"]),
         metal_matmul=bool(values["metal_matmul"]),

@@ -7,7 +7,8 @@ import pytest
 
 from saragossa import _core_test as core
 from unit.ops import reference
-from unit.ops.cases import CASES, Case, Paged
+from unit.ops.all_cases import CASES
+from unit.ops.cases import Case, Paged
 from unit.ops.harness import ALL_ISAS, ISAS, Array, error, from_bf16, ops_of, read
 
 
