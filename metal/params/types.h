@@ -20,3 +20,5 @@ typedef float sg_f32;
 #define SG_F32 0
 #define SG_F16 1
 #define SG_BF16 2
+// Beside them for the KV cache: codes of 8 bits with steps and zeros (common/kv.h).
+#define SG_U8 3
