@@ -91,10 +91,11 @@ inline void store_head(Cache cache, uint row, device const float* x, device cons
       high = max(high, values[j]);
     }
     low = simd_min(low), high = simd_max(high);
-    const uint code = simd_all(finite) ? sg_kv_scale(low, high) : 0x7fc07fc0u;
+    const bool all_finite = simd_all(finite);
+    const uint code = all_finite ? sg_kv_scale(low, high) : 0x7fc07fc0u;
     for (uint j = 0; j < SG_KV_GROUP / 32; ++j) {
       const uint i = g * SG_KV_GROUP + 32 * j + lane;
-      if (i < end) cache.data[to + i] = simd_all(finite) ? sg_kv_code(values[j], code) : 0;
+      if (i < end) cache.data[to + i] = all_finite ? sg_kv_code(values[j], code) : 0;
     }
     if (lane == 0) cache.scales[ulong(row) * groups + g] = code;
   }

@@ -1,4 +1,4 @@
-"""Gates, shared and unprojected values, several norms of one input and a cache of u8 on Metal: dispatches and bytes."""
+"""Gates, values that are keys, several norms of one input, a cache of u8 on Metal: dispatches and bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def traffic(emulator: Emulator, case: Case, ops: Ops) -> list[dict[str, Any]]:
     ("case", "kernels"),
     [
         (attention_gated_case("decode", DECODE), ["attention_decode"]),
-        (attention_gated_case("splits", Paged(((300, 1),), 8, 1, 256)), ["attention_decode", "attention_merge"]),
+        (
+            attention_gated_case("splits", Paged(((300, 1),), 8, 1, 256)),
+            ["attention_decode", "attention_merge"],
+        ),
         (attention_gated_case("prefill", PROMPT), ["attention_prefill"]),
         (norm_group_case(2, 640, 3), ["norm_group"]),
         (scaled_norms_case(2, 640, 0.5), ["norm_add_norm"]),

@@ -9,7 +9,8 @@ from saragossa.errors import ParameterError
 
 # What the process needs beside weights and cache: interpreter, tokenizer, scratch of a prefill chunk.
 WORKING_BYTES = 150 << 20
-KV_BYTES = {"bf16": 2, "f32": 4}
+KV_BYTES = {"bf16": 2, "f32": 4, "u8": 1}
+KV_GROUP = 64  # channels of u8 that share a step and a zero, of two bytes each
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,11 @@ class Fit:
         return self.context <= self.max_context
 
 
+def _head_bytes(head_dim: int, kv_dtype: str) -> int:
+    scales = 4 * -(-head_dim // KV_GROUP) if kv_dtype == "u8" else 0
+    return head_dim * KV_BYTES[kv_dtype] + scales
+
+
 def fit(name: str, folder: Path, memory: int, context: int | None, kv_dtype: str) -> Fit:
     """Check the folder as loading would, up to the weights themselves.
 
@@ -52,7 +58,9 @@ def fit(name: str, folder: Path, memory: int, context: int | None, kv_dtype: str
             "context", f"--context: found {context}, accepted is 1 to {limit}, the model's own"
         )
     weights = sum(tensor.nbytes for tensor in bind(spec, SafetensorsIndex.open(folder)))
-    kv = sum(2 * layer.attention.kv_heads * layer.attention.head_dim for layer in spec.decoder.layers)
-    kv *= KV_BYTES[kv_dtype]
+    kv = sum(
+        2 * layer.attention.kv_heads * _head_bytes(layer.attention.head_dim, kv_dtype)
+        for layer in spec.decoder.layers
+    )
     room = max(0, memory - weights - WORKING_BYTES) // kv
     return Fit(name, spec.model_type, weights, kv, memory, context or limit, limit, min(limit, room))

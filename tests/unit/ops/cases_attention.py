@@ -1,4 +1,4 @@
-"""Op cases around attention: values that are keys, normed values, shared caches, gates, several norms of one input."""
+"""Op cases around attention: values that are keys, normed values, caches of others, gates, norm groups."""
 
 from __future__ import annotations
 
@@ -227,8 +227,9 @@ HEADS = [
     for form, spans in (("decode", ((300, 1),)), ("prefill", ((50, 11),)))
 ]
 
-# Windows beside blocks of 16: smaller, equal, larger. `first` is the last position whose window begins at a block's
-# first token, one further, and far behind. What lies behind is given back: no kernel may look at its blocks.
+# Windows beside blocks of 16: smaller, equal, larger. `first` is a position whose window begins with the last
+# token of a block, with the first of the next, and far ones. What lies behind is given back: no kernel may
+# look there.
 WINDOWS = [
     attention_case(
         f"window-{form}-{window}-at{first}-{'stale' if behind is None else behind}",
@@ -236,7 +237,7 @@ WINDOWS = [
         window=window,
     )
     for window in (7, 16, 33)
-    for first, behind in ((63 + window, -1), (64 + window, None), (2000, -1), (2005, None))
+    for first, behind in ((62 + window, -1), (63 + window, None), (2000, -1), (2005, None))
     for form, rows in (("decode", 2), ("prefill", 20))
 ]
 
@@ -256,7 +257,9 @@ CODES = [
     attention_case("u8-prefill-512", Paged(((20, 10),), 8, 1, 512, dtype="u8")),
     attention_gated_case("u8", Paged(((20, 10), (90, 1)), 8, 1, 256, dtype="u8")),
     qk_rope_append_case("u8", Paged(((250, 9),), 6, 2, 128, dtype="u8"), 128),
-    qk_rope_append_case("u8-keys-as-values", Paged(((5, 3),), 8, 1, 96, dtype="u8"), 24, norms="qkv", values=False),
+    qk_rope_append_case(
+        "u8-keys-as-values", Paged(((5, 3),), 8, 1, 96, dtype="u8"), 24, norms="qkv", values=False
+    ),
     qk_rope_append_case("u8-v-normed", Paged(((5, 3),), 4, 2, 33, dtype="u8"), 20, norms="v"),
 ]
 

@@ -124,7 +124,9 @@ BAD: dict[str, tuple[Callable[[Ops, Any], None], str]] = {
     ),
     "norm over its input": (norm_over_input, "norm_group: an output must not be x"),
     "scaled norms": (
-        lambda o, e: e.norm_add_norm(f32(o, 2, 8), f32(o, 2, 8), f32(o, 2, 8), f32(o, 8), f32(o, 7), 1e-6, 2.0),
+        lambda o, e: e.norm_add_norm(
+            f32(o, 2, 8), f32(o, 2, 8), f32(o, 2, 8), f32(o, 8), f32(o, 7), 1e-6, 2.0
+        ),
         "rms_norm: w is f32[7], expected f32[8]",
     ),
     "gate": (

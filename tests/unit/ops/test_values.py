@@ -71,7 +71,9 @@ def test_what_is_not_finite_makes_its_group_nan(isa: str) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize(("low", "high"), [(0.0, 0.0), (-3.0, -3.0), (1e-44, 2e-44), (-1e30, 1e30), (100.0, 100.3)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0, 0.0), (-3.0, -3.0), (1e-44, 2e-44), (-1e30, 1e30), (100.0, 100.3)]
+)
 def test_codes_stay_within_half_a_step(isa: str, low: float, high: float) -> None:
     """Of a step that is at most the range / 255 and what bf16 rounds."""
     ops, p = ops_of(isa), Paged(((0, 1),), 1, 1, 64, dtype="u8")
@@ -117,7 +119,7 @@ def test_angles_follow_frequencies_factor_and_positions(isa: str) -> None:
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("position", [32_767, 131_071])
 def test_far_angles_are_those_of_transformers(isa: str, position: int) -> None:
-    """The float32 product of position and frequency, as models were trained; the true angle is up to 2^-24 of it off."""
+    """The float32 product of position and frequency, as models were trained: 2^-24 off the true angle."""
     ops, half = ops_of(isa), 64
     inv_freq = (np.float32(1e4) ** -(np.arange(half, dtype=np.float32) / half)).astype(np.float32)
     x = np.zeros((1, 1, 2 * half), np.float32)
