@@ -6,7 +6,8 @@
 make_families.py makes the folders. Of the slice the decode of one sequence is measured, against the memory
 bandwidth that its active bytes need (weights of the chosen experts, states read and written, keys and
 values); of the stack the prefill of 1k and 8k tokens. Each round starts every contender once in a process of
-its own; ratios are taken within a round. The exit code is 1 where a figure misses its target: use an idle machine.
+its own; ratios are taken within a round. The exit code is 1 where a figure misses its target: the machine
+must be idle.
 """
 
 from __future__ import annotations

@@ -22,3 +22,5 @@ typedef float sg_f32;
 #define SG_F16 1
 #define SG_BF16 2
 #define SG_E8M0 3
+// Beside them for the KV cache: codes of 8 bits with steps and zeros (common/kv.h).
+#define SG_U8 4

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/kv_codes.h"
 #include "cpu/vector_kernels.h"
 
 namespace saragossa::cpu::SARAGOSSA_ISA {
@@ -23,9 +24,12 @@ const VectorKernels kernels = {rms_norm,
                                norm_add,
                                add_op,
                                act_mul,
+                               sigmoid_mul,
+                               scale_by,
                                softcap,
                                rotate,
                                to_bf16,
+                               to_codes,
                                {nullptr, span, merge, tile},
                                {scan, process, masses, histogram, draw, sum_exp},
                                {pack_conv, conv, l2_norm, gates, step, chunks}};

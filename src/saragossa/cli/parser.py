@@ -139,6 +139,11 @@ def _add_engine_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="float32 activations and cache, weights as stored: the exact path",
     )
+    group.add_argument(
+        "--kv",
+        choices=("bf16", "u8", "f32"),
+        help="how keys and values are stored: u8 takes about half of bf16's memory (default: bf16)",
+    )
 
 
 def _add_chat_options(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from saragossa.weights.safetensors import SafetensorsIndex
 BLOCK_TOKENS = 256
 # Sequences of full context that fit the cache; its pages are committed only when they are written.
 CACHE_SEQUENCES = 8
+KV_DTYPES = ("bf16", "u8", "f32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +30,26 @@ class Loaded:
 
 
 def open_device(
-    name: str, *, threads: int | None = None, exact: bool | None = None
+    name: str, *, threads: int | None = None, exact: bool | None = None, kv: str | None = None
 ) -> tuple[_core.Device, dict[str, object]]:
     """A device with the switches of the environment, and all the switches' values.
 
     exact: float32 activations and a float32 cache; no tensor operations, which round to half.
+    kv: how keys and values are stored, bf16, u8 or f32; None: the switch's.
     """
     if exact not in (None, True, False):
         raise ParameterError("exact", f"exact: found {exact!r}, accepted is True or False")
+    if kv not in (None, *KV_DTYPES):
+        raise ParameterError("kv", f"kv: found {kv!r}, accepted is {', '.join(KV_DTYPES)}")
+    if exact and kv not in (None, "f32"):
+        raise ParameterError(
+            "kv", f"kv: found {kv!r}, accepted with exact is f32", cure="leave one of them out"
+        )
     overrides: dict[str, bool | str] = (
         {"activations": "f32", "kv_dtype": "f32", "metal_tensor_ops": False} if exact else {}
     )
+    if kv is not None:
+        overrides["kv_dtype"] = kv
     if not isinstance(name, str):
         raise ParameterError("device", f"device: found {name!r}, accepted is auto, cpu or metal")
     values = runtime_flags.switches(threads=threads, **overrides)
@@ -81,10 +91,11 @@ def load(
     device: str = "auto",
     threads: int | None = None,
     exact: bool | None = None,
+    kv: str | None = None,
     context: int | None = None,
 ) -> Loaded:
     """Check everything that can be checked without reading weights, then bind them to a device."""
-    on, values = open_device(device, threads=threads, exact=exact)
+    on, values = open_device(device, threads=threads, exact=exact, kv=kv)
     spec = load_spec(folder)
     limit = spec.decoder.max_context
     if context is not None and not (type(context) is int and 1 <= context <= limit):

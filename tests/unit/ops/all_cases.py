@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from unit.ops import cases, cases_delta
+from unit.ops import cases, cases_attention, cases_delta
 
-CASES = [*cases.CASES, *cases_delta.CASES]
+CASES = [*cases.CASES, *cases_attention.CASES, *cases_delta.CASES]
