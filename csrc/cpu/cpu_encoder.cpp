@@ -141,7 +141,10 @@ void CpuEncoder::push_linear(const LinearJob& job) {
     LinearJob job;
     void operator()(Executor& ex) const { ex.linear.run(job); }
   };
-  LinearJob& pushed = resources_->commands.push(Run{job}).job;
+  link(resources_->commands.push(Run{job}).job);
+}
+
+void CpuEncoder::link(LinearJob& pushed) {
   if (!device().switches().cpu_fetch_ahead) return;
   if (!first_linear_) first_linear_ = &pushed;
   if (last_linear_) last_linear_->next = &pushed;

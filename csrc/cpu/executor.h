@@ -6,6 +6,7 @@
 
 #include "cpu/attention.h"
 #include "cpu/linear.h"
+#include "cpu/moe_engine.h"
 #include "cpu/rope_table.h"
 #include "cpu/sample.h"
 #include "cpu/vector_kernels.h"
@@ -17,6 +18,7 @@ struct Executor {
       : isa(select(s.isa)),
         pool(s.threads, s.spin_us),
         linear(isa, s.activations, pool),
+        moe(isa, s.activations, pool),
         kernels(vector_kernels(isa)) {}
 
   /// fn(begin, end) over [0, n) rows of `row_work` floats: on the caller where that is little, else in chunks.
@@ -32,6 +34,7 @@ struct Executor {
   Isa isa;
   ThreadPool pool;
   LinearEngine linear;
+  MoeEngine moe;
   const VectorKernels& kernels;
   RopeTable rope_table;
   AttentionWorkspace attention;

@@ -75,8 +75,7 @@ bool MetalEncoder::has_fused(FusedOp op) const {
     case FusedOp::norm_group:
     case FusedOp::attention_gated:
     case FusedOp::conv_qk_norm:
-    case FusedOp::delta_rule_norm:
-    case FusedOp::moe_down_norm: return false;
+    case FusedOp::delta_rule_norm: return false;
     default: return true;
   }
 }

@@ -30,6 +30,7 @@ class Device:
         metal_tensor_ops: bool = True,
         metal_statistics: bool = True,
         metal_split_matmul: bool = True,
+        metal_sorted_experts: bool = True,
         metal_simdgroup_attention: bool = True,
         metal_command_macs: int = 0,
         kernel_cache: str = "",
