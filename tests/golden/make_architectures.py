@@ -57,7 +57,7 @@ class Architecture:
     variants: tuple[Variant, ...] = (Variant(4, 64),)
     dtype: str = "bfloat16"
     shards: int = 1
-    long: bool = False
+    long: int = 0  # tokens of a second, long prompt
     adds_bos: bool = True
     eos: int | list[int] = EOS
     branch_gain: float = 0.5  # damping of the residual branches: bf16 noise must not grow layer by layer
@@ -144,7 +144,7 @@ ARCHITECTURES = (
         _base(**_shape(64, 320, 3, 4, 2, 48), rope_parameters=_rope(5e5)),
         {"rope_theta": 5e5, "rope_scaling": None, "pretraining_tp": 1},
         variants=(*FULL_SET, *OTHERS, MIXED),
-        long=True,
+        long=600,
     ),
     Architecture(
         "llama-llama3",
@@ -172,6 +172,7 @@ ARCHITECTURES = (
         ),
         {"rope_theta": 1e4, "rope_scaling": {"type": "yarn"} | YARN},
         variants=(Variant(4, 32),),
+        long=240,  # far behind the original context of 64
     ),
     Architecture(
         "llama-linear-bias",
@@ -239,7 +240,7 @@ ARCHITECTURES = (
         ),
         GEMMA_HUB | {"sliding_window_pattern": 6},
         variants=(*FULL_SET, MIXED),
-        long=True,
+        long=600,
         eos=[EOS, END_OF_TURN],
         embed_std=0.03,
     ),

@@ -23,7 +23,7 @@ from mlx_lm.utils import load_model
 from safetensors.torch import load_file
 
 PROMPT_TOKENS, GREEDY_TOKENS = 40, 16
-LONG_TOKENS, LONG_GREEDY, LONG_POSITIONS = 600, 8, 8
+LONG_GREEDY, LONG_POSITIONS = 8, 8
 CANDIDATES = 96  # prompts tried: the one whose greedy answer is the least of a near tie is kept
 _FIRST_ID, _LAST_ID = 4, VOCAB - 4  # no specials, none of Gemma's image ids
 
@@ -72,8 +72,8 @@ def _best(ids: Any, margins: Any) -> int:
     return int(score.argmax())
 
 
-def golden(model: Any, long: bool) -> dict[str, Any]:
-    """Everything that one golden file holds, from transformers in float32."""
+def golden(model: Any, long: int) -> dict[str, Any]:
+    """Everything that one golden file holds, from transformers in float32; long: of another prompt."""
     prompts = _candidate_prompts(PROMPT_TOKENS, CANDIDATES)
     ids, margins, last = _continue_greedily(model, prompts, GREEDY_TOKENS)
     best = _best(ids, margins)
@@ -89,7 +89,7 @@ def golden(model: Any, long: bool) -> dict[str, Any]:
         "hidden_norm": norms,
     }
     if long:
-        prompts = _candidate_prompts(LONG_TOKENS, 8)
+        prompts = _candidate_prompts(long, 8)
         ids, margins, _ = _continue_greedily(model, prompts, LONG_GREEDY)
         best = _best(ids, margins)
         result |= {
