@@ -7,7 +7,7 @@
 
 namespace saragossa {
 
-enum class ErrorKind { usage, parameter, context, weights, device, internal };
+enum class ErrorKind { usage, parameter, context, state, weights, device, internal };
 
 class Error : public std::runtime_error {
  public:

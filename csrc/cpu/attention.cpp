@@ -126,8 +126,9 @@ void run_attention(const AttentionCall& c, const VectorKernels& kernels, ThreadP
   while (tokens > 32 && c.rows / tokens * c.kv_heads < 4 * pool.size()) tokens /= 2;
   space.tiles.clear();
   for (const auto& run : space.runs) {
-    if (run.rows <= kSpanRows) {
-      spans(c, run, kernels, pool, space);
+    if (run.rows <= kSpanRows || c.one_order) {
+      for (int64_t r = 0; r < run.rows; r += kSpanRows)
+        spans(c, {run.row + r, std::min(kSpanRows, run.rows - r)}, kernels, pool, space);
       continue;
     }
     for (int64_t r = 0; r < run.rows; r += tokens) space.tiles.push_back({run.row + r, std::min(tokens, run.rows - r)});

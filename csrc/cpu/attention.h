@@ -32,6 +32,7 @@ struct AttentionCall {
   int64_t sequences = 0, max_blocks = 0;
   float scale = 1.0f, softcap = 0.0f;
   int64_t window = 0;
+  bool one_order = false;  // long runs go by spans, too: then a row's sums do not depend on how many rows come with it
 
   int64_t group() const { return heads / kv_heads; }
   /// First key that a query at `position` sees.

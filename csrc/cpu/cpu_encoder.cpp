@@ -141,7 +141,10 @@ void CpuEncoder::push_linear(const LinearJob& job) {
     LinearJob job;
     void operator()(Executor& ex) const { ex.linear.run(job); }
   };
-  LinearJob& pushed = resources_->commands.push(Run{job}).job;
+  link(resources_->commands.push(Run{job}).job);
+}
+
+void CpuEncoder::link(LinearJob& pushed) {
   if (!device().switches().cpu_fetch_ahead) return;
   if (!first_linear_) first_linear_ = &pushed;
   if (last_linear_) last_linear_->next = &pushed;
@@ -365,6 +368,7 @@ void CpuEncoder::do_attention(const Tensor& y, const Tensor& q, const KvLayer& k
   call.scale = params.scale;
   call.softcap = params.softcap;
   call.window = params.window;
+  call.one_order = device().switches().activations == Activations::f32;  // exact: continuing equals a fresh prefill
   push([call](Executor& ex) { run_attention(call, ex.kernels, ex.pool, ex.attention); });
 }
 

@@ -92,6 +92,8 @@ class CpuEncoder final : public CommandEncoder {
     resources_->commands.push(fn);
   }
   void push_linear(const LinearJob& job);
+  /// Into the ring of what is fetched ahead; `pushed` lies in resources_.
+  void link(LinearJob& pushed);
 
   std::shared_ptr<Executor> executor_;
   std::shared_ptr<ResourcePool> pool_;

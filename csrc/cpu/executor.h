@@ -6,6 +6,7 @@
 
 #include "cpu/attention.h"
 #include "cpu/linear.h"
+#include "cpu/moe_engine.h"
 #include "cpu/rope_table.h"
 #include "cpu/sample.h"
 #include "cpu/vector_kernels.h"
@@ -17,6 +18,7 @@ struct Executor {
       : isa(select(s.isa)),
         pool(s.threads, s.spin_us),
         linear(isa, s.activations, pool),
+        moe(isa, s.activations, pool),
         kernels(vector_kernels(isa)),
         chunked_delta(s.chunked_delta && s.activations != Activations::f32) {}
 
@@ -33,6 +35,7 @@ struct Executor {
   Isa isa;
   ThreadPool pool;
   LinearEngine linear;
+  MoeEngine moe;
   const VectorKernels& kernels;
   const bool chunked_delta;  // not in the exact mode
   RopeTable rope_table;

@@ -1,22 +1,27 @@
 #include "cpu/linear.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "cpu/linear_codes.h"
 #include "cpu/linear_kernels.h"
 #include "cpu/linear_stream.h"
+#include "cpu/scratch.h"
 #include "cpu/vector_kernels.h"
 
 namespace saragossa::cpu {
 namespace {
 
-constexpr int64_t kAlign = 64;
+void add_bias(const LinearJob::Out& out, const OutTile& tile, int64_t rows) {
+  if (!out.bias) return;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t o = tile.begin; o < tile.end; ++o) tile.y[r * tile.stride + o - tile.begin] += out.bias[o];
+}
 
-const LinearKernels& kernels_of(Isa isa) {
+}  // namespace
+
+const LinearKernels& linear_kernels(Isa isa) {
   switch (isa) {
     case Isa::scalar: return scalar::linear_kernels();
 #if defined(__x86_64__)
@@ -28,38 +33,6 @@ const LinearKernels& kernels_of(Isa isa) {
     default: return scalar::linear_kernels();
   }
 }
-
-int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
-
-/// Aligned bytes that only grow; what they held is lost when they do.
-class Scratch {
- public:
-  uint8_t* get(int64_t bytes) {
-    if (bytes > size_) {
-      size_ = 0;
-      bytes_.reset();
-      bytes_.reset(static_cast<uint8_t*>(std::aligned_alloc(kAlign, static_cast<size_t>(round_up(bytes, kAlign)))));
-      if (!bytes_) throw std::bad_alloc();
-      size_ = bytes;
-    }
-    return bytes_.get();
-  }
-
- private:
-  struct Free {
-    void operator()(uint8_t* p) const { std::free(p); }
-  };
-  std::unique_ptr<uint8_t, Free> bytes_;
-  int64_t size_ = 0;
-};
-
-void add_bias(const LinearJob::Out& out, const OutTile& tile, int64_t rows) {
-  if (!out.bias) return;
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t o = tile.begin; o < tile.end; ++o) tile.y[r * tile.stride + o - tile.begin] += out.bias[o];
-}
-
-}  // namespace
 
 Matrix matrix_of(const Weight& w) {
   Matrix m;
@@ -98,7 +71,7 @@ struct LinearEngine::Impl {
   uint64_t run_number = 0;
 
   Impl(Isa isa, Activations a, ThreadPool& p)
-      : kernels(kernels_of(isa)),
+      : kernels(linear_kernels(isa)),
         vectors(vector_kernels(isa)),
         activations(a),
         pool(p),

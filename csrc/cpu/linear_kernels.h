@@ -75,6 +75,8 @@ struct LinearKernels {
   int64_t matmul_outs;  // outputs per task are a multiple of this
 };
 
+const LinearKernels& linear_kernels(Isa isa);
+
 namespace scalar {
 const LinearKernels& linear_kernels();
 }

@@ -147,9 +147,8 @@ void MetalEncoder::do_linear_add_norm(const Tensor& y, const Tensor& z, const Te
 }
 
 void MetalEncoder::do_linear_group(const Tensor& x, std::span<const LinearOut> outs) {
-  constexpr size_t kMost = 3;  // of a dispatch
-  for (size_t i = 0; i < outs.size(); i += kMost)
-    run_group(*this, x, outs.subspan(i, std::min(kMost, outs.size() - i)));
+  static_assert(SG_LINEAR_MOST == 4);  // as many as the op takes
+  run_group(*this, x, outs);
 }
 
 void MetalEncoder::do_linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up,

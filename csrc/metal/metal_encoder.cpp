@@ -73,8 +73,7 @@ int64_t MetalEncoder::rows_in_bound(int64_t multiply_adds_per_row) const {
 bool MetalEncoder::has_fused(FusedOp op) const {
   switch (op) {
     case FusedOp::norm_group:
-    case FusedOp::attention_gated:
-    case FusedOp::moe_down_norm: return false;
+    case FusedOp::attention_gated: return false;
     default: return true;
   }
 }

@@ -1,74 +1,130 @@
 #include "nn/decoder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace saragossa {
+
+std::vector<Rope> upload_ropes(const DecoderSpec& spec, Device& device) {
+  std::vector<Rope> out;
+  for (const RopeSpec& rope : spec.ropes) {
+    const auto n = static_cast<int64_t>(rope.inv_freq.size());
+    require(2 * n == rope.dims, "rope: ", n, " frequencies for ", rope.dims, " channels");
+    const Tensor table = device.tensor(DType::f32, {n});
+    std::copy(rope.inv_freq.begin(), rope.inv_freq.end(), host_data<float>(table));
+    out.push_back({table, rope.attention_factor});
+  }
+  return out;
+}
 
 Decoder::Decoder(WeightLoader& weights, DecoderSpec spec, Device& device) : spec_(std::move(spec)) {
   embed_ = weights.matrix("embed", spec_.vocab, spec_.hidden);
   head_ = spec_.tied ? embed_ : weights.matrix("head", spec_.vocab, spec_.hidden);
   norm_ = weights.vector("norm", spec_.hidden);
-  for (const RopeSpec& rope : spec_.ropes) {
-    const auto n = static_cast<int64_t>(rope.inv_freq.size());
-    require(2 * n == rope.dims, "rope: ", n, " frequencies for ", rope.dims, " channels");
-    const Tensor table = device.tensor(DType::f32, {n});
-    std::copy(rope.inv_freq.begin(), rope.inv_freq.end(), host_data<float>(table));
-    ropes_.push_back({table, rope.attention_factor});
-  }
+  ropes_ = upload_ropes(spec_, device);
   layers_.reserve(spec_.layers.size());
-  for (size_t i = 0; i < spec_.layers.size(); ++i) layers_.emplace_back(weights, spec_, i);
+  for (size_t i = 0; i < spec_.layers.size(); ++i) {
+    const LayerSpec& layer = spec_.layers[i];
+    layers_.emplace_back(weights, spec_, layer, "layers." + std::to_string(i) + ".");
+    if (layer.delta || !layer.attention->kv_from) last_stored_ = i;
+  }
+  if (spec_.per_layer_vocab == 0) return;
+  const int64_t width = spec_.layers[0].per_layer_input;
+  const int64_t all = width * static_cast<int64_t>(spec_.layers.size());
+  per_layer_embed_ = weights.matrix("per_layer_embed", spec_.per_layer_vocab, all);
+  per_layer_proj_ = weights.matrix("per_layer_model_proj", all, spec_.hidden);
+  per_layer_norm_ = weights.vector("per_layer_model_norm", width);
 }
 
-std::vector<KvLayerSpec> Decoder::kv_layers() const {
-  std::vector<KvLayerSpec> out;
-  for (const LayerSpec& layer : spec_.layers) out.push_back({layer.attention.kv_heads, layer.attention.head_dim});
+std::vector<CacheLayer> Decoder::cache_layers() const {
+  std::vector<CacheLayer> out;
+  for (const LayerSpec& layer : spec_.layers) {
+    CacheLayer& to = out.emplace_back();
+    if (layer.delta) {
+      to.recurrent = {layer.delta->heads, layer.delta->conv_width};
+    } else if (layer.attention->kv_from) {
+      to.kv_from = layer.attention->kv_from;
+    } else {
+      to.kv = {layer.attention->kv_heads, layer.attention->head_dim};
+      to.window = layer.attention->window;
+    }
+  }
   return out;
 }
 
-Tensor Decoder::forward(CommandEncoder& enc, const Batch& batch, const KvCache& cache, const Tensor& rows,
-                        std::vector<Tensor>* hidden) const {
-  const int64_t tokens = batch.tokens();
+Tensor Decoder::per_layer_inputs(CommandEncoder& enc, const Tensor& x, const Tensor& ids) const {
+  if (spec_.per_layer_vocab == 0) return {};
+  const int64_t rows = x.shape[0], width = spec_.layers[0].per_layer_input;
+  const auto layers = static_cast<int64_t>(layers_.size());
+  const Tensor embedded = enc.scratch(DType::f32, {rows, layers * width});
+  const Tensor projected = enc.scratch(DType::f32, {rows, layers * width});
+  const Tensor out = enc.scratch(DType::f32, {layers, rows, width});
+  enc.embed(embedded, per_layer_embed_, ids, std::sqrt(static_cast<float>(width)));
+  enc.linear(projected, x, per_layer_proj_);
+  // The projection is scaled by hidden^-0.5 in front of a norm: that leaves a factor of eps.
+  enc.per_layer_inputs(out, projected, embedded, per_layer_norm_, spec_.norm_eps * static_cast<float>(spec_.hidden));
+  return out;
+}
+
+Decoder::Output Decoder::forward(CommandEncoder& enc, std::span<const Batch> batches, const ModelCache& cache,
+                                 const Tensor& rows, std::vector<Tensor>* trace) const {
+  require(batches.size() == cache.groups(), "decoder: ", batches.size(), " batches for ", cache.groups(), " groups");
+  const Batch& first = batches.front();
+  const int64_t tokens = first.tokens();
   Tensor x = enc.scratch(DType::f32, {tokens, spec_.hidden});
-  const LayerScratch s(enc, spec_, tokens);
-  enc.embed(x, embed_, batch.ids, spec_.embed_scale);
+  const LayerScratch s(enc, spec_, spec_.layers, tokens);
+  enc.embed(x, embed_, first.ids, spec_.embed_scale);
+  const Tensor own = per_layer_inputs(enc, x, first.ids);
 
   layers_.front().begin(enc, x, s);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const DecoderLayer& layer = layers_[i];
-    const KvLayer& kv = cache.layer(i);
-    const bool last = i + 1 == layers_.size();
-    layer.project(enc, ropes_[layer.spec().attention.rope], kv, batch, s);
-    if (last && !rows) return {};
-    layer.attend(enc, kv, batch, s);
-    const int64_t width = layer.spec().attention.heads * layer.spec().attention.head_dim;
-    Tensor attended = s.attended.slice(0, tokens * width).reshape({tokens, width});
+    const bool last = i + 1 == layers_.size(), enough = !rows && i == last_stored_;
+    if (const Attention* attention = layer.attention()) {
+      const KvPlace place = cache.kv_place(i);
+      const KvLayer& kv = cache.kv(place);
+      const Batch& batch = batches[place.group];
+      attention->project(enc, ropes_[layer.spec().attention->rope], kv, batch, s);
+      if (enough) return {};
+      attention->attend(enc, kv, batch, s);
+    } else {
+      layer.delta()->mix(enc, cache.recurrent(i), first, s);
+      if (enough) return {};
+    }
+    Tensor mixed = rows_view(s.mixed, tokens, layer.spec().mixed_width());
+    Tensor layer_input;
+    if (own) {
+      const Shape& shape = own.shape;
+      layer_input = own.slice(static_cast<int64_t>(i), 1).reshape({shape[1], shape[2]});
+    }
     if (last && rows.shape[0] < tokens) {
       // Only the wanted rows go on from here.
-      const Tensor wanted_x = enc.scratch(DType::f32, {rows.shape[0], spec_.hidden});
-      const Tensor wanted = enc.scratch(DType::f32, {rows.shape[0], width});
-      enc.gather_rows(wanted_x, x, rows);
-      enc.gather_rows(wanted, attended, rows);
-      x = wanted_x;
-      attended = wanted;
+      const auto wanted = [&](const Tensor& from) {
+        const Tensor to = enc.scratch(DType::f32, {rows.shape[0], from.shape[1]});
+        enc.gather_rows(to, from, rows);
+        return to;
+      };
+      x = wanted(x);
+      mixed = wanted(mixed);
+      if (layer_input) layer_input = wanted(layer_input);
     }
-    layer.finish(enc, x, attended, last ? norm_ : layers_[i + 1].input_norm(), s);
-    if (hidden && rows) {
+    layer.finish(enc, x, mixed, last ? norm_ : layers_[i + 1].input_norm(), layer_input, s);
+    if (trace && rows) {
       const Tensor kept = enc.device().tensor(DType::f32, {rows.shape[0], spec_.hidden});
-      if (x.shape[0] == tokens) {
+      if (x.shape[0] == tokens)
         enc.gather_rows(kept, x, rows);
-      } else {
-        enc.add(kept, x, enc.device().tensor(DType::f32, x.shape));  // rows were gathered already: a plain copy
-      }
-      hidden->push_back(kept);
+      else
+        enc.copy(kept, x);  // rows were gathered already
+      trace->push_back(kept);
     }
   }
 
-  const Tensor normed = s.normed.slice(0, x.shape[0] * spec_.hidden).reshape({x.shape[0], spec_.hidden});
+  const Tensor normed = rows_view(s.normed, x.shape[0], spec_.hidden);
   const Tensor logits = enc.scratch(DType::f32, {x.shape[0], spec_.vocab});
   enc.linear(logits, normed, head_);
   if (spec_.final_softcap > 0.0f) enc.softcap(logits, spec_.final_softcap);
-  return logits;
+  return {logits, normed, x};
 }
 
 }  // namespace saragossa

@@ -1,10 +1,11 @@
 #pragma once
-// A dense decoder over the encoder: it knows ops and shapes, no backend and no model's name.
+// A decoder over the encoder: it knows ops and shapes, no backend and no model's name.
 
+#include <span>
 #include <vector>
 
 #include "nn/layer.h"
-#include "state/kv_cache.h"
+#include "state/model_cache.h"
 
 namespace saragossa {
 
@@ -12,22 +13,40 @@ class Decoder {
  public:
   Decoder(WeightLoader& weights, DecoderSpec spec, Device& device);
 
-  /// Runs the batch through the layers; its keys and values go into the cache.
-  /// rows: i32 [R], the batch rows whose logits are wanted; the result is f32 [R, vocab].
-  /// Without rows nothing beyond the cache is needed, and nothing more is computed; the result is empty.
-  /// hidden, for diagnosis: f32 [R, hidden] of the wanted rows after each layer, one tensor a layer.
-  Tensor forward(CommandEncoder& enc, const Batch& batch, const KvCache& cache, const Tensor& rows,
-                 std::vector<Tensor>* hidden = nullptr) const;
+  /// What a forward leaves, each f32 with R rows; of the normed state more than logits is wanted by drafters.
+  struct Output {
+    Tensor logits;  // [R, vocab]
+    Tensor normed;  // [R, hidden]: behind the final norm
+    Tensor hidden;  // [R, hidden]: in front of it
+  };
+
+  /// Runs the batch through the layers; its keys, values and states go into the cache.
+  /// batches: the batch once for each group of the cache, with that group's block table.
+  /// rows: i32 [R], the batch rows whose logits are wanted; without rows nothing beyond the cache is computed, and the
+  /// result is empty.
+  /// trace, for diagnosis: f32 [R, hidden] of the wanted rows after each layer, one tensor a layer.
+  Output forward(CommandEncoder& enc, std::span<const Batch> batches, const ModelCache& cache, const Tensor& rows,
+                 std::vector<Tensor>* trace = nullptr) const;
 
   const DecoderSpec& spec() const { return spec_; }
-  std::vector<KvLayerSpec> kv_layers() const;
+  std::vector<CacheLayer> cache_layers() const;
+  const Weight& embedding() const { return embed_; }
+  const Weight& head() const { return head_; }
+  const Rope& rope(size_t i) const { return ropes_[i]; }
 
  private:
+  /// f32 [layers, T, width]: each layer's own input; none where there is none.
+  Tensor per_layer_inputs(CommandEncoder& enc, const Tensor& x, const Tensor& ids) const;
+
   DecoderSpec spec_;
-  Weight embed_, head_;
-  Tensor norm_;
+  Weight embed_, head_, per_layer_embed_, per_layer_proj_;
+  Tensor norm_, per_layer_norm_;
   std::vector<DecoderLayer> layers_;
   std::vector<Rope> ropes_;
+  size_t last_stored_ = 0;  // the last layer that leaves something in the cache
 };
+
+/// Tables of the spec's ropes on the device.
+std::vector<Rope> upload_ropes(const DecoderSpec& spec, Device& device);
 
 }  // namespace saragossa

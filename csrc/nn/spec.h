@@ -1,11 +1,12 @@
 #pragma once
-// The typed specification of a dense decoder; src/saragossa/models/spec.py, field by field.
+// The typed specification of a decoder; src/saragossa/models/spec.py, field by field.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "encoder.h"
+#include "op_types.h"
 
 namespace saragossa {
 
@@ -22,6 +23,15 @@ struct AttentionSpec {
   int64_t window = 0;
   float softcap = 0.0f;
   bool q_norm = false, k_norm = false, qkv_bias = false, o_bias = false;
+  bool gate = false, v_norm = false, v_is_k = false;
+  std::optional<size_t> kv_from;
+  int64_t width() const { return heads * head_dim; }
+  int64_t kv_width() const { return kv_heads * head_dim; }
+};
+
+struct DeltaSpec {
+  DeltaHeads heads;
+  int64_t conv_width = 0;
 };
 
 struct MlpSpec {
@@ -30,10 +40,25 @@ struct MlpSpec {
   bool bias = false;
 };
 
+struct MoeSpec {
+  int64_t experts = 0, top_k = 0, intermediate = 0;
+  Activation activation = Activation::silu;
+  bool renormalize = true;
+  int64_t shared_intermediate = 0;
+  bool shared_gate = false, fused_gate_up = false, router_norm = false;
+  int64_t width() const { return top_k * intermediate + shared_intermediate; }
+};
+
 struct LayerSpec {
-  AttentionSpec attention;
-  MlpSpec mlp;
+  std::optional<AttentionSpec> attention;
+  std::optional<DeltaSpec> delta;
+  std::optional<MlpSpec> mlp;
+  std::optional<MoeSpec> moe;
   bool post_norms = false;
+  int64_t per_layer_input = 0;
+  bool layer_scalar = false;
+  /// Input of the mixer's output projection.
+  int64_t mixed_width() const { return attention ? attention->width() : delta->heads.values(); }
 };
 
 struct DecoderSpec {
@@ -45,6 +70,8 @@ struct DecoderSpec {
   float embed_scale = 1.0f;
   float final_softcap = 0.0f;
   bool tied = false;
+  int64_t per_layer_vocab = 0;
+  std::vector<LayerSpec> mtp;  // empty: no head for multi-token prediction
 };
 
 }  // namespace saragossa

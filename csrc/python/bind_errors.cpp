@@ -9,6 +9,7 @@ const char* class_of(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::usage: return "UsageError";
     case ErrorKind::context: return "ContextLengthError";
+    case ErrorKind::state: return "SnapshotNeededError";
     case ErrorKind::parameter: return "ParameterError";
     case ErrorKind::weights: return "WeightsError";
     case ErrorKind::device:

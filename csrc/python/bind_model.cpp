@@ -6,19 +6,23 @@ namespace saragossa {
 void bind_model(py::module_& m) {
   py::class_<Model, std::shared_ptr<Model>>(m, "Model", py::module_local())
       .def(py::init([](std::shared_ptr<Device> device, const py::object& spec, const py::object& tensors,
-                       int64_t blocks, int64_t block_tokens, const std::string& kv_dtype) {
+                       int64_t blocks, int64_t block_tokens, const std::string& kv_dtype, int64_t slots) {
              if (kv_dtype != "bf16" && kv_dtype != "f32")
                fail(ErrorKind::usage, "KV cache in '", kv_dtype, "', supported are bf16, f32");
              DecoderSpec decoder = decoder_spec_from(spec);
              std::vector<BoundTensor> bound = bound_tensors_from(tensors);
-             const CacheOptions cache{blocks, block_tokens, kv_dtype == "bf16" ? DType::bf16 : DType::f32};
+             const CacheOptions cache{blocks, block_tokens, kv_dtype == "bf16" ? DType::bf16 : DType::f32, slots};
              const ReleasedGil released;
              return std::make_shared<Model>(std::move(device), std::move(bound), std::move(decoder), cache);
            }),
            py::arg("device"), py::arg("spec"), py::arg("tensors"), py::kw_only(), py::arg("blocks"),
-           py::arg("block_tokens") = 256, py::arg("kv_dtype") = "bf16")
-      .def_property_readonly("free_blocks", [](const Model& model) { return model.cache->free_blocks(); })
-      .def_property_readonly("allocated_blocks", [](const Model& model) { return model.cache->allocated_blocks(); })
+           py::arg("block_tokens") = 256, py::arg("kv_dtype") = "bf16", py::arg("slots") = 128)
+      .def_property_readonly("free_blocks", [](const Model& model) { return model.cache->group(0).free_blocks(); })
+      .def_property_readonly("allocated_blocks",
+                             [](const Model& model) { return model.cache->group(0).allocated_blocks(); })
+      .def_property_readonly("free_slots", [](const Model& model) { return model.cache->recurrent().free_slots(); })
+      .def_property_readonly("state_bytes",
+                             [](const Model& model) { return model.cache->recurrent().bytes_per_slot(); })
       .def_property_readonly("kv_bytes_per_token", [](const Model& model) { return model.cache->bytes_per_token(); });
 }
 

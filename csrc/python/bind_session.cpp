@@ -70,6 +70,8 @@ void bind_session(py::module_& m) {
             return py::make_tuple(d.id, d.logprobs);
           },
           py::arg("row"))
+      .def("mark", &Session::mark, py::arg("row"), Release())
+      .def("rewindable", &Session::rewindable, py::arg("row"), py::arg("to"), Release())
       .def("rewind", &Session::rewind, py::arg("row"), py::arg("to"), Release())
       .def(
           "snapshot",

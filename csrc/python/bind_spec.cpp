@@ -1,5 +1,7 @@
 #include <pybind11/stl.h>
 
+#include <optional>
+
 #include "python/bindings.h"
 
 namespace saragossa {
@@ -20,24 +22,65 @@ RopeSpec rope_from(const py::handle& r) {
   return {field<int64_t>(r, "dims"), field<std::vector<float>>(r, "inv_freq"), field<float>(r, "attention_factor")};
 }
 
+AttentionSpec attention_from(const py::handle& a) {
+  AttentionSpec out;
+  out.heads = field<int64_t>(a, "heads");
+  out.kv_heads = field<int64_t>(a, "kv_heads");
+  out.head_dim = field<int64_t>(a, "head_dim");
+  out.scale = field<float>(a, "scale");
+  out.rope = field<size_t>(a, "rope");
+  out.window = field<int64_t>(a, "window");
+  out.softcap = field<float>(a, "softcap");
+  out.q_norm = field<bool>(a, "q_norm");
+  out.k_norm = field<bool>(a, "k_norm");
+  out.qkv_bias = field<bool>(a, "qkv_bias");
+  out.o_bias = field<bool>(a, "o_bias");
+  out.gate = field<bool>(a, "gate");
+  out.v_norm = field<bool>(a, "v_norm");
+  out.v_is_k = field<bool>(a, "v_is_k");
+  out.kv_from = field<std::optional<size_t>>(a, "kv_from");
+  return out;
+}
+
+DeltaSpec delta_from(const py::handle& d) {
+  return {{field<int64_t>(d, "key_heads"), field<int64_t>(d, "value_heads"), field<int64_t>(d, "key_dim"),
+           field<int64_t>(d, "value_dim")},
+          field<int64_t>(d, "conv_width")};
+}
+
+MlpSpec mlp_from(const py::handle& m) {
+  return {field<int64_t>(m, "intermediate"), activation_from(field<std::string>(m, "activation")),
+          field<bool>(m, "bias")};
+}
+
+MoeSpec moe_from(const py::handle& m) {
+  MoeSpec out;
+  out.experts = field<int64_t>(m, "experts");
+  out.top_k = field<int64_t>(m, "top_k");
+  out.intermediate = field<int64_t>(m, "intermediate");
+  out.activation = activation_from(field<std::string>(m, "activation"));
+  out.renormalize = field<bool>(m, "renormalize");
+  out.shared_intermediate = field<int64_t>(m, "shared_intermediate");
+  out.shared_gate = field<bool>(m, "shared_gate");
+  out.fused_gate_up = field<bool>(m, "fused_gate_up");
+  out.router_norm = field<bool>(m, "router_norm");
+  return out;
+}
+
 LayerSpec layer_from(const py::handle& l) {
-  const py::object a = l.attr("attention"), m = l.attr("mlp");
   LayerSpec out;
-  out.attention.heads = field<int64_t>(a, "heads");
-  out.attention.kv_heads = field<int64_t>(a, "kv_heads");
-  out.attention.head_dim = field<int64_t>(a, "head_dim");
-  out.attention.scale = field<float>(a, "scale");
-  out.attention.rope = field<size_t>(a, "rope");
-  out.attention.window = field<int64_t>(a, "window");
-  out.attention.softcap = field<float>(a, "softcap");
-  out.attention.q_norm = field<bool>(a, "q_norm");
-  out.attention.k_norm = field<bool>(a, "k_norm");
-  out.attention.qkv_bias = field<bool>(a, "qkv_bias");
-  out.attention.o_bias = field<bool>(a, "o_bias");
-  out.mlp.intermediate = field<int64_t>(m, "intermediate");
-  out.mlp.activation = activation_from(field<std::string>(m, "activation"));
-  out.mlp.bias = field<bool>(m, "bias");
+  if (const py::object a = l.attr("attention"); !a.is_none()) out.attention = attention_from(a);
+  if (const py::object d = l.attr("delta"); !d.is_none()) out.delta = delta_from(d);
+  if (const py::object m = l.attr("mlp"); !m.is_none()) out.mlp = mlp_from(m);
+  if (const py::object m = l.attr("moe"); !m.is_none()) out.moe = moe_from(m);
   out.post_norms = field<bool>(l, "post_norms");
+  out.per_layer_input = field<int64_t>(l, "per_layer_input");
+  out.layer_scalar = field<bool>(l, "layer_scalar");
+  require(out.attention.has_value() != out.delta.has_value(), "spec: a layer is either attention or a delta net");
+  require(out.mlp || out.moe, "spec: a layer without an MLP");
+  require(!(out.mlp && out.moe) || out.post_norms, "spec: an MLP beside experts without post norms");
+  require(!(out.layer_scalar || out.per_layer_input > 0) || (out.mlp && out.post_norms),
+          "spec: a layer's scalar or own input without an MLP and post norms");
   return out;
 }
 
@@ -63,8 +106,14 @@ DecoderSpec decoder_spec_from(const py::handle& s) {
   out.embed_scale = field<float>(s, "embed_scale");
   out.final_softcap = field<float>(s, "final_softcap");
   out.tied = field<bool>(s, "tied");
-  for (const LayerSpec& layer : out.layers)
-    require(layer.attention.rope < out.ropes.size(), "spec: rope ", layer.attention.rope, " of ", out.ropes.size());
+  out.per_layer_vocab = field<int64_t>(s, "per_layer_vocab");
+  if (const py::object mtp = s.attr("mtp"); !mtp.is_none())
+    for (const py::handle layer : mtp.attr("layers")) out.mtp.push_back(layer_from(layer));
+  for (const auto* layers : {&out.layers, &out.mtp})
+    for (const LayerSpec& layer : *layers)
+      if (layer.attention)
+        require(layer.attention->rope < out.ropes.size(), "spec: rope ", layer.attention->rope, " of ",
+                out.ropes.size());
   return out;
 }
 
@@ -77,6 +126,9 @@ std::vector<BoundTensor> bound_tensors_from(const py::handle& tensors) {
     bound.bits = field<int>(t, "bits");
     bound.group = field<int>(t, "group_size");
     bound.plus_one = field<bool>(t, "plus_one");
+    bound.rows = field<std::vector<std::pair<int64_t, int64_t>>>(t, "rows");
+    bound.stack = field<int64_t>(t, "stack");
+    bound.factor = field<float>(t, "factor");
     for (const py::handle part : t.attr("parts"))
       bound.parts.push_back({py::str(part.attr("file")).cast<std::string>(), field<int64_t>(part, "offset"),
                              field<int64_t>(part, "nbytes"), dtype_from(field<std::string>(part, "dtype"))});

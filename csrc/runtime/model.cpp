@@ -11,7 +11,7 @@ Model::Model(std::shared_ptr<Device> on, std::vector<BoundTensor> tensors, Decod
     : device(std::move(on)), forks_at_load_(forks()) {
   WeightLoader loader(*device, std::move(tensors));
   decoder = std::make_unique<Decoder>(loader, std::move(spec), *device);
-  cache = std::make_unique<KvCache>(*device, decoder->kv_layers(), options.blocks, options.block_tokens, options.dtype);
+  cache = std::make_unique<ModelCache>(*device, decoder->cache_layers(), options);
 }
 
 ModelLock::ModelLock(Model& model) : model_(model) {

@@ -34,10 +34,13 @@ Session::Session(std::shared_ptr<Model> model, int rows, int64_t context)
   ids_ = device.tensor(DType::i32, {n});
   positions_ = device.tensor(DType::i32, {n});
   sequence_ = device.tensor(DType::i32, {n});
-  block_table_ = device.tensor(DType::i32, {n, (context + size - 1) / size});
+  for (size_t g = 0; g < model_->cache->groups(); ++g)
+    block_tables_.push_back(device.tensor(DType::i32, {n, (context + size - 1) / size}));
+  if (!model_->cache->recurrent().empty())
+    for (StateSlots& slots : slots_) slots = {device.tensor(DType::i32, {n}), device.tensor(DType::i32, {n})};
   params_ = device.tensor(DType::u8, {n, static_cast<int64_t>(sizeof(SampleParams))});
-  identity_ = device.tensor(DType::i32, {n});
-  std::iota(host_data<int32_t>(identity_), host_data<int32_t>(identity_) + n, 0);
+  identity_ = device.tensor(DType::i32, {n + 1});
+  std::iota(host_data<int32_t>(identity_), host_data<int32_t>(identity_) + n + 1, 0);
   for (Draws& draws : draws_)
     draws = {device.tensor(DType::i32, {n}), device.tensor(DType::f32, {n, 1 + max_logprobs}),
              device.tensor(DType::i32, {n, 1 + max_logprobs})};
@@ -118,7 +121,35 @@ void Session::check_tokens(const Row& row, std::span<const int32_t> tokens) cons
   if (total > context_) fail(ErrorKind::context, total, " tokens do not fit the context of ", context_);
 }
 
-Batch Session::batch(std::span<const int32_t> tokens, std::span<const int32_t> rows) {
+std::vector<Batch> Session::of_groups(const Batch& batch) const {
+  std::vector<Batch> out(block_tables_.size(), batch);
+  for (size_t g = 0; g < out.size(); ++g) out[g].block_table = block_tables_[g];
+  return out;
+}
+
+void Session::advance_states(Batch& batch, std::span<const int32_t> rows, KeepStates keep, bool in_place) {
+  std::vector<SequenceState::Slots> steps;
+  for (size_t r = 0; r < rows.size(); ++r) steps.push_back(at(rows[r]).state.advance(batch.runs[r], keep, in_place));
+  if (!slots_[0].in) return;
+  Device& device = *model_->device;
+  const int64_t tokens = batch.tokens();
+  StateSlots& slots = slots_[std::exchange(next_slots_, 1 - next_slots_)];
+  batch.state_in = slots.in;
+  batch.state_out = tokens <= slots.out.shape[0] ? slots.out.slice(0, tokens) : device.tensor(DType::i32, {tokens});
+  batch.run_starts = device.tensor(DType::i32, {static_cast<int64_t>(rows.size()) + 1});
+  int32_t* out = host_data<int32_t>(batch.state_out);
+  int32_t* starts = host_data<int32_t>(batch.run_starts);
+  int32_t row = 0;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    host_data<int32_t>(batch.state_in)[rows[r]] = steps[r].in;
+    *starts++ = row;
+    out = std::copy(steps[r].out.begin(), steps[r].out.end(), out);
+    row += static_cast<int32_t>(batch.runs[r]);
+  }
+  *starts = row;
+}
+
+std::vector<Batch> Session::batches(std::span<const int32_t> tokens, std::span<const int32_t> rows) {
   Device& device = *model_->device;
   std::vector<int32_t> positions(tokens.size());
   std::vector<int64_t> next(rows_.size(), -1);
@@ -127,8 +158,10 @@ Batch Session::batch(std::span<const int32_t> tokens, std::span<const int32_t> r
     const auto row = static_cast<size_t>(rows[i]);
     if (next[row] < 0) {
       next[row] = rows_[row].state.length();
-      const std::vector<int32_t>& blocks = rows_[row].state.blocks();
-      std::copy(blocks.begin(), blocks.end(), host_data<int32_t>(block_table_.slice(rows[i], 1)));
+      for (size_t g = 0; g < block_tables_.size(); ++g) {
+        const std::vector<int32_t>& blocks = rows_[row].state.blocks(g);
+        std::copy(blocks.begin(), blocks.end(), host_data<int32_t>(block_tables_[g].slice(rows[i], 1)));
+      }
       out.runs.push_back(0);
     }
     ++out.runs.back();
@@ -138,8 +171,7 @@ Batch Session::batch(std::span<const int32_t> tokens, std::span<const int32_t> r
   out.ids = upload(device, tokens);
   out.positions = upload(device, positions);
   out.sequence = upload(device, rows);
-  out.block_table = block_table_;
-  return out;
+  return of_groups(out);
 }
 
 void Session::encode_draws(CommandEncoder& enc, const Tensor& logits, std::span<const int32_t> rows,
@@ -194,7 +226,7 @@ void Session::committed(Row& row, std::span<const int32_t> tokens, bool generate
 }
 
 void Session::append(int row, std::span<const int32_t> tokens,
-                     const std::function<void(CommandEncoder&, const Batch&)>& encode) {
+                     const std::function<void(CommandEncoder&, std::span<const Batch>)>& encode) {
   Row& r = at(row);
   if (tokens.empty()) fail(ErrorKind::usage, "no tokens to run: the prompt is empty");
   check_tokens(r, tokens);
@@ -209,11 +241,15 @@ void Session::append(int row, std::span<const int32_t> tokens,
     }
     r.state.reserve(static_cast<int64_t>(tokens.size()));
     const std::vector<int32_t> rows(tokens.size(), row);
-    encode(*enc, batch(tokens, rows));
+    std::vector<Batch> step = batches(tokens, rows);
+    // Not in place: an interrupted prompt leaves the row's state as it was.
+    advance_states(step.front(), std::span(&row, 1), KeepStates::last, false);
+    step = of_groups(step.front());
+    encode(*enc, step);
     enc->submit(true).wait();
   } catch (...) {
     r.has_drawn = had_drawn;
-    r.state.rewind(r.state.length());  // gives back what was reserved
+    r.state.cancel();
     sync(row);
     throw;
   }
@@ -222,11 +258,11 @@ void Session::append(int row, std::span<const int32_t> tokens,
 
 void Session::prefill(int row, std::span<const int32_t> tokens, bool draw) {
   const ModelLock lock(*model_);
-  append(row, tokens, [&](CommandEncoder& enc, const Batch& b) {
+  append(row, tokens, [&](CommandEncoder& enc, std::span<const Batch> b) {
     Tensor wanted;
     if (draw) wanted = upload(*model_->device, std::vector<int32_t>{static_cast<int32_t>(tokens.size()) - 1});
-    const Tensor logits = model_->decoder->forward(enc, b, *model_->cache, wanted);
-    if (draw) encode_draws(enc, logits, std::vector<int32_t>{row}, b.sequence.slice(0, 1), draws_[0]);
+    const Tensor logits = model_->decoder->forward(enc, b, *model_->cache, wanted).logits;
+    if (draw) encode_draws(enc, logits, std::vector<int32_t>{row}, b[0].sequence.slice(0, 1), draws_[0]);
   });
   if (draw && !read_draw(row, draws_[0], 0)) fail_draw();
 }
@@ -245,14 +281,26 @@ void Session::sync(int row) {
   if (r.has_drawn) ++counts[r.drawn.id];
 }
 
+void Session::mark(int row) {
+  const ModelLock lock(*model_);
+  settle();
+  at(row).state.mark();
+}
+
+int64_t Session::rewindable(int row, int64_t to) {
+  const ModelLock lock(*model_);
+  settle();
+  return at(row).state.rewindable(to);
+}
+
 void Session::rewind(int row, int64_t to) {
   const ModelLock lock(*model_);
   Row& r = at(row);
   if (to < 0 || to > r.state.length()) fail(ErrorKind::usage, "rewind to ", to, " of ", r.state.length(), " tokens");
   settle();
+  r.state.rewind(to);
   stepping_.clear();
   r.has_drawn = false;
-  r.state.rewind(to);
   r.tokens.resize(static_cast<size_t>(to));
   r.generated.resize(static_cast<size_t>(to));
   sync(row);
@@ -263,7 +311,7 @@ std::shared_ptr<const Snapshot> Session::snapshot(int row) {
   const Row& r = at(row);
   settle();
   std::shared_ptr<Snapshot> out(new Snapshot(model_));
-  out->state_.share_prefix(r.state, r.state.length());
+  out->state_.share(r.state);
   out->tokens_ = r.tokens;
   out->generated_ = r.generated;
   return out;
@@ -278,8 +326,7 @@ void Session::restore(int row, const Snapshot& from) {
   settle();
   stepping_.clear();
   r.has_drawn = false;
-  r.state.rewind(0);
-  r.state.share_prefix(from.state_, from.length());
+  r.state.share(from.state_);
   r.tokens = from.tokens_;
   r.generated = from.generated_;
   sync(row);
@@ -288,11 +335,11 @@ void Session::restore(int row, const Snapshot& from) {
 std::vector<float> Session::logits(int row, std::span<const int32_t> tokens) {
   const ModelLock lock(*model_);
   Tensor out;
-  append(row, tokens, [&](CommandEncoder& enc, const Batch& b) {
+  append(row, tokens, [&](CommandEncoder& enc, std::span<const Batch> b) {
     std::vector<int32_t> all(tokens.size());
     std::iota(all.begin(), all.end(), 0);
     const Tensor wanted = upload(*model_->device, all);
-    const Tensor logits = model_->decoder->forward(enc, b, *model_->cache, wanted);
+    const Tensor logits = model_->decoder->forward(enc, b, *model_->cache, wanted).logits;
     out = model_->device->tensor(DType::f32, logits.shape);
     enc.gather_rows(out, logits, wanted);
   });
@@ -303,7 +350,7 @@ std::vector<float> Session::logits(int row, std::span<const int32_t> tokens) {
 std::vector<float> Session::hidden(int row, std::span<const int32_t> tokens) {
   const ModelLock lock(*model_);
   std::vector<Tensor> layers;
-  append(row, tokens, [&](CommandEncoder& enc, const Batch& b) {
+  append(row, tokens, [&](CommandEncoder& enc, std::span<const Batch> b) {
     const Tensor wanted = upload(*model_->device, std::vector<int32_t>{static_cast<int32_t>(tokens.size()) - 1});
     model_->decoder->forward(enc, b, *model_->cache, wanted, &layers);
   });

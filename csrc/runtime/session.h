@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "runtime/model.h"
+#include "state/sequence_state.h"
 
 namespace saragossa {
 
@@ -79,7 +80,11 @@ class Session {
   /// One token for each of the rows, which are distinct and have a drawn token.
   void step(std::span<const int32_t> rows);
   const Drawn& drawn(int row) const { return at(row).drawn; }
-  /// Back to the first `to` tokens; penalties count what is left.
+  /// Keeps what a rewind to the row's length needs. Free where the model has neither recurrent layers nor windows.
+  void mark(int row);
+  /// The last position up to `to` that rewind takes: any, but with recurrent layers and windows only marked ones.
+  int64_t rewindable(int row, int64_t to);
+  /// Back to the first `to` tokens; penalties count what is left. Error(state) where `rewindable` says no.
   void rewind(int row, int64_t to);
   /// What the row holds now; the drawn token is not in it.
   std::shared_ptr<const Snapshot> snapshot(int row);
@@ -93,7 +98,7 @@ class Session {
 
  private:
   struct Row {
-    explicit Row(KvCache& cache) : state(cache) {}
+    explicit Row(ModelCache& cache) : state(cache) {}
     SequenceState state;
     std::vector<int32_t> tokens;  // as long as state.length()
     std::vector<bool> generated;  // of each of them: drawn since configure, else a part of the prompt
@@ -111,19 +116,22 @@ class Session {
   };
   struct RunningStep {
     std::vector<int32_t> rows;
-    size_t draws = 0;  // index of its Draws
-    Batch batch;
-    Tensor logits;       // scratch of `forward`: what a step is still to draw from; none: `done` has all of it
-    Submission forward;  // of a step that is drawn by a submission of its own
-    Submission done;     // goes first: it reads what `forward` holds
+    size_t draws = 0;            // index of its Draws
+    std::vector<Batch> batches;  // one for each group of the cache
+    Tensor logits;               // scratch of `forward`: what a step is still to draw from; none: `done` has all of it
+    Submission forward;          // of a step that is drawn by a submission of its own
+    Submission done;             // goes first: it reads what `forward` holds
     void wait() const;
   };
 
   Row& at(int row);
   const Row& at(int row) const { return const_cast<Session*>(this)->at(row); }
   void check_tokens(const Row& row, std::span<const int32_t> tokens) const;
-  /// Device tensors of a step: token i of `tokens` belongs to row rows[i].
-  Batch batch(std::span<const int32_t> tokens, std::span<const int32_t> rows);
+  /// Device tensors of a step: token i of `tokens` belongs to row rows[i]. One batch for each group of the cache.
+  std::vector<Batch> batches(std::span<const int32_t> tokens, std::span<const int32_t> rows);
+  std::vector<Batch> of_groups(const Batch& batch) const;
+  /// Tells the rows' next steps to their states; fills in what the batch says of them.
+  void advance_states(Batch& batch, std::span<const int32_t> rows, KeepStates keep, bool in_place);
   /// Row i of the logits draws for rows[i]; `sequence` has the same rows on the device.
   void encode_draws(CommandEncoder& enc, const Tensor& logits, std::span<const int32_t> rows, const Tensor& sequence,
                     const Draws& draws);
@@ -136,7 +144,7 @@ class Session {
   void write_bias(int row);
   /// Appends tokens to the row by one submission that `encode` fills; where it fails the row stays as it was.
   void append(int row, std::span<const int32_t> tokens,
-              const std::function<void(CommandEncoder&, const Batch&)>& encode);
+              const std::function<void(CommandEncoder&, std::span<const Batch>)>& encode);
   void committed(Row& row, std::span<const int32_t> tokens, bool generated);
 
   /// The step after `ahead` ones that run: 0 begins from the tokens that the host knows, 1 from those on the device.
@@ -156,8 +164,13 @@ class Session {
   int64_t context_;
   std::vector<Row> rows_;
   Tensor ids_, positions_, sequence_;  // i32 [rows]: of the last step, fed on the device
-  Tensor identity_;                    // i32 [rows]: 0, 1, 2, ...
-  Tensor block_table_;                 // i32 [rows, max_blocks]
+  Tensor identity_;                    // i32 [rows + 1]: 0, 1, 2, ...
+  std::vector<Tensor> block_tables_;   // of each group of the cache: i32 [rows, max_blocks]
+  struct StateSlots {
+    Tensor in, out;  // i32 [rows]
+  };
+  StateSlots slots_[2];  // of a step that runs and the next one; none without recurrent layers
+  size_t next_slots_ = 0;
   Tensor params_, counts_;
   Tensor masks_;            // u32 [rows, words] or none; rows without a mask have all bits set
   Tensor bias_ids_, bias_;  // [rows, the longest list so far] or none

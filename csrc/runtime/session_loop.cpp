@@ -30,7 +30,7 @@ Session::RunningStep Session::start_step(std::span<const int32_t> rows, int64_t 
   if (ahead == 0 && !std::equal(rows.begin(), rows.end(), stepping_.begin(), stepping_.end())) {
     std::vector<int32_t> tokens;
     for (const int32_t row : rows) tokens.push_back(at(row).drawn.id);
-    b = batch(tokens, rows);
+    b = batches(tokens, rows).front();
     stepping_.clear();
     ids_ = b.ids;
     positions_ = b.positions;
@@ -40,17 +40,22 @@ Session::RunningStep Session::start_step(std::span<const int32_t> rows, int64_t 
     b.ids = ids_;
     b.positions = positions_;
     b.sequence = sequence_;
-    b.block_table = block_table_;
+    b.block_table = block_tables_.front();
     b.runs.assign(rows.size(), 1);
     for (const int32_t row : rows) {
       const Row& r = at(row);
       b.max_keys = std::max(b.max_keys, r.state.length() + ahead + 1);
-      host_data<int32_t>(block_table_.slice(row, 1))[r.state.blocks().size() - 1] = r.state.blocks().back();
+      for (size_t g = 0; g < block_tables_.size(); ++g) {
+        const std::vector<int32_t>& blocks = r.state.blocks(g);
+        host_data<int32_t>(block_tables_[g].slice(row, 1))[blocks.size() - 1] = blocks.back();
+      }
     }
   }
-  RunningStep step{{rows.begin(), rows.end()}, std::exchange(next_draws_, 1 - next_draws_), b, {}, {}, {}};
+  // A step that runs ahead may be dropped: what it starts from stays.
+  advance_states(b, rows, KeepStates::last, !model_->device->asynchronous());
+  RunningStep step{{rows.begin(), rows.end()}, std::exchange(next_draws_, 1 - next_draws_), of_groups(b), {}, {}, {}};
   auto enc = model_->device->begin();
-  const Tensor logits = model_->decoder->forward(*enc, b, *model_->cache, identity_.slice(0, n));
+  const Tensor logits = model_->decoder->forward(*enc, step.batches, *model_->cache, identity_.slice(0, n)).logits;
   const bool draw_later = ahead > 0 && guided(rows);
   if (!draw_later) encode_end(*enc, step, logits);
   stepping_.clear();  // until the step is done, what the device holds is not to be trusted
@@ -65,8 +70,8 @@ Session::RunningStep Session::start_step(std::span<const int32_t> rows, int64_t 
 
 void Session::encode_end(CommandEncoder& enc, const RunningStep& step, const Tensor& logits) {
   const Draws& draws = draws_[step.draws];
-  encode_draws(enc, logits, step.rows, step.batch.sequence, draws);
-  enc.advance(step.batch, draws.ids.slice(0, logits.shape[0]));
+  encode_draws(enc, logits, step.rows, step.batches[0].sequence, draws);
+  enc.advance(step.batches[0], draws.ids.slice(0, logits.shape[0]));
 }
 
 void Session::start_draw(RunningStep& step) {
@@ -93,7 +98,7 @@ void Session::step(std::span<const int32_t> rows) {
       try {
         ahead_ = start_step(rows, 1);
       } catch (const Error&) {  // no place for a token that nobody has asked for yet: its turn may still come
-        ahead_.reset();
+        for (const int32_t row : rows) at(row).state.cancel(1);
       }
     }
     step->wait();
@@ -101,7 +106,10 @@ void Session::step(std::span<const int32_t> rows) {
     settle();
     step.reset();  // waits for what runs of it, the draw first: it reads the forward's scratch
     stepping_.clear();
-    for (const int32_t row : rows) sync(row);
+    for (const int32_t row : rows) {
+      at(row).state.cancel();
+      sync(row);
+    }
     throw;
   }
   if (!ahead_) stepping_.assign(rows.begin(), rows.end());
@@ -123,7 +131,10 @@ void Session::settle() {
     step.wait();
   } catch (const Error&) {  // nobody wanted what it made
   }
-  for (const int32_t row : step.rows) sync(row);
+  for (const int32_t row : step.rows) {
+    at(row).state.cancel();
+    sync(row);
+  }
 }
 
 }  // namespace saragossa

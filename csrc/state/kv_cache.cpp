@@ -97,46 +97,4 @@ int32_t KvCache::copy(int32_t block) {
   return fresh;
 }
 
-SequenceState::SequenceState(SequenceState&& other) noexcept
-    : cache_(other.cache_), blocks_(std::exchange(other.blocks_, {})), length_(std::exchange(other.length_, 0)) {}
-
-void SequenceState::reserve(int64_t tokens) {
-  const int64_t size = cache_->block_tokens();
-  const int64_t written = length_ / size;  // first block that gets new tokens
-  if (written < static_cast<int64_t>(blocks_.size()) && cache_->shared(blocks_[static_cast<size_t>(written)])) {
-    int32_t& block = blocks_[static_cast<size_t>(written)];
-    const int32_t mine = cache_->copy(block);
-    cache_->release(block);
-    block = mine;
-  }
-  while (static_cast<int64_t>(blocks_.size()) * size < length_ + tokens) blocks_.push_back(cache_->take());
-}
-
-void SequenceState::commit(int64_t tokens) {
-  require(length_ + tokens <= static_cast<int64_t>(blocks_.size()) * cache_->block_tokens(),
-          "sequence: commit of tokens that were not reserved");
-  length_ += tokens;
-}
-
-void SequenceState::rewind(int64_t to) {
-  require(to >= 0 && to <= length_, "sequence: rewind to ", to, " of ", length_);
-  const int64_t keep = (to + cache_->block_tokens() - 1) / cache_->block_tokens();
-  while (static_cast<int64_t>(blocks_.size()) > keep) {
-    cache_->release(blocks_.back());
-    blocks_.pop_back();
-  }
-  length_ = to;
-}
-
-void SequenceState::share_prefix(const SequenceState& from, int64_t tokens) {
-  require(length_ == 0 && blocks_.empty(), "sequence: a prefix is shared into an empty sequence only");
-  require(tokens >= 0 && tokens <= from.length_, "sequence: prefix of ", tokens, " from ", from.length_);
-  const int64_t count = (tokens + cache_->block_tokens() - 1) / cache_->block_tokens();
-  for (int64_t i = 0; i < count; ++i) {
-    cache_->share(from.blocks_[static_cast<size_t>(i)]);
-    blocks_.push_back(from.blocks_[static_cast<size_t>(i)]);
-  }
-  length_ = tokens;
-}
-
 }  // namespace saragossa

@@ -1,5 +1,5 @@
 #pragma once
-// Keys and values of a model's layers, in blocks that sequences share, and a sequence's view of them.
+// Keys and values of a model's layers, in blocks that sequences share.
 
 #include <cstdint>
 #include <mutex>
@@ -52,33 +52,6 @@ class KvCache {
   std::vector<int32_t> references_;
   int64_t block_tokens_;
   int64_t bytes_per_token_ = 0;
-};
-
-/// One sequence: its tokens and the blocks that hold their keys and values.
-class SequenceState {
- public:
-  explicit SequenceState(KvCache& cache) : cache_(&cache) {}
-  ~SequenceState() { rewind(0); }
-  SequenceState(SequenceState&& other) noexcept;
-  SequenceState(const SequenceState&) = delete;
-  SequenceState& operator=(const SequenceState&) = delete;
-
-  /// Tokens whose keys and values are in the cache.
-  int64_t length() const { return length_; }
-  const std::vector<int32_t>& blocks() const { return blocks_; }
-
-  /// Blocks for `tokens` more; the last one is made private before it is written to.
-  void reserve(int64_t tokens);
-  void commit(int64_t tokens);
-  /// Drops what stands at position `to` and behind.
-  void rewind(int64_t to);
-  /// Takes over a prefix of another sequence without copying its blocks.
-  void share_prefix(const SequenceState& from, int64_t tokens);
-
- private:
-  KvCache* cache_;
-  std::vector<int32_t> blocks_;
-  int64_t length_ = 0;
 };
 
 }  // namespace saragossa

@@ -1,5 +1,7 @@
 #include "weights/bound_tensor.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace saragossa {
@@ -33,38 +35,81 @@ Tensor WeightLoader::map(const StoredPart& part, Shape shape) {
   return Tensor{device_.map(mapped, part.offset, part.nbytes), 0, part.dtype, shape};
 }
 
+Tensor WeightLoader::matrix_part(const BoundTensor& t, size_t i, int64_t out, int64_t width) {
+  const StoredPart& first = t.parts[i];
+  const int64_t row = width * size_of(first.dtype);
+  if (t.stack == 0 && t.rows.empty()) return map(first, {out, width});
+  if (t.stack == 0 && t.rows.size() == 1) {  // rows that follow each other stay where they are
+    const auto [begin, count] = t.rows[0];
+    require(count == out && (begin + count) * row <= first.nbytes, t.role, ": rows outside the stored tensor");
+    return map({first.file, first.offset + begin * row, count * row, first.dtype}, {out, width});
+  }
+  const Tensor to = device_.tensor(first.dtype, {out, width});
+  uint8_t* at = host_data<uint8_t>(to);
+  uint8_t* const end = at + to.nbytes();
+  const size_t per_module = t.bits ? 3 : 1;
+  const auto append = [&](const StoredPart& part, int64_t begin, int64_t bytes) {
+    const std::shared_ptr<MappedFile> mapped = file(part.file);
+    require(begin >= 0 && begin + bytes <= part.nbytes && at + bytes <= end, t.role, ": rows outside the tensor");
+    if (part.dtype != first.dtype || part.offset < 0 || part.offset + part.nbytes > mapped->size())
+      fail(ErrorKind::weights, part.file, ": '", t.role, "' does not fit the file, or its parts differ in dtype");
+    std::memcpy(at, mapped->data() + part.offset + begin, static_cast<size_t>(bytes));
+    at += bytes;
+  };
+  for (size_t m = 0; m < static_cast<size_t>(std::max<int64_t>(1, t.stack)); ++m) {
+    const StoredPart& part = t.parts[m * per_module + i];
+    if (t.rows.empty()) append(part, 0, part.nbytes);
+    for (const auto& [begin, count] : t.rows) append(part, begin * row, count * row);
+  }
+  require(at == end, t.role, ": fewer rows than the model's spec has");
+  return to;
+}
+
 Weight WeightLoader::matrix(const std::string& role, int64_t out, int64_t in) {
   const BoundTensor& t = find(role, {out, in});
-  require(t.parts.size() == (t.bits ? 3u : 1u), role, ": ", t.parts.size(), " parts");
+  require(t.parts.size() == static_cast<size_t>(std::max<int64_t>(1, t.stack)) * (t.bits ? 3 : 1), role, ": ",
+          t.parts.size(), " parts");
   Weight w{out, in, t.bits, t.group, {}, {}, {}};
   if (!w.affine()) {
-    w.data = map(t.parts[0], {out, in});
+    w.data = matrix_part(t, 0, out, in);
   } else {
     require(t.group > 0, role, ": no group size");
-    w.data = map(t.parts[0], {out, in * t.bits / 32});
-    w.scales = map(t.parts[1], {out, in / t.group});
-    w.biases = map(t.parts[2], {out, in / t.group});
+    w.data = matrix_part(t, 0, out, in * t.bits / 32);
+    w.scales = matrix_part(t, 1, out, in / t.group);
+    w.biases = matrix_part(t, 2, out, in / t.group);
   }
   check_weight(w, role);
   return w;
 }
 
-Tensor WeightLoader::vector(const std::string& role, int64_t n) {
-  const BoundTensor& t = find(role, {n});
-  require(t.parts.size() == 1, role, ": ", t.parts.size(), " parts");
+Tensor WeightLoader::floats(const BoundTensor& t, Shape shape) {
+  require(t.parts.size() == 1 && t.rows.empty() && t.stack == 0, t.role, ": no plain tensor");
   const StoredPart& part = t.parts[0];
+  const int64_t n = shape.numel();
   const std::shared_ptr<MappedFile> mapped = file(part.file);
   if (part.nbytes != n * size_of(part.dtype) || part.offset < 0 || part.offset + part.nbytes > mapped->size())
-    fail(ErrorKind::weights, part.file, ": '", role, "' does not fit the file");
-  const Tensor out = device_.tensor(DType::f32, {n});
+    fail(ErrorKind::weights, part.file, ": '", t.role, "' does not fit the file");
+  const Tensor out = device_.tensor(DType::f32, shape);
   float* values = host_data<float>(out);
   const uint8_t* stored = mapped->data() + part.offset;
   for (int64_t i = 0; i < n; ++i) {
-    // A vector may start at any byte: copy the element before it is read.
+    // It may start at any byte: copy the element before it is read.
     uint32_t element = 0;
     std::memcpy(&element, stored + i * size_of(part.dtype), static_cast<size_t>(size_of(part.dtype)));
-    values[i] = load_float(&element, part.dtype, 0) + (t.plus_one ? 1.0f : 0.0f);
+    values[i] = (load_float(&element, part.dtype, 0) + (t.plus_one ? 1.0f : 0.0f)) * t.factor;
   }
+  return out;
+}
+
+Tensor WeightLoader::vector(const std::string& role, int64_t n) { return floats(find(role, {n}), {n}); }
+
+Tensor WeightLoader::table(const std::string& role, int64_t rows, int64_t n) {
+  return floats(find(role, {rows, n}), {rows, n});
+}
+
+Tensor WeightLoader::ones(int64_t n) {
+  const Tensor out = device_.tensor(DType::f32, {n});
+  std::fill_n(host_data<float>(out), n, 1.0f);
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/mapped_file.h"
@@ -26,11 +27,15 @@ struct BoundTensor {
   std::vector<int64_t> shape;  // as unquantised
   int bits = 0;                // 0: dense
   int group = 0;
-  bool plus_one = false;  // stored as w, used as 1 + w
-  std::vector<StoredPart> parts;
+  bool plus_one = false;                          // stored as w, used as 1 + w
+  std::vector<StoredPart> parts;                  // of a stack those of one module after another
+  std::vector<std::pair<int64_t, int64_t>> rows;  // (start, count) of the stored rows that make it up; empty: all
+  int64_t stack = 0;                              // modules whose rows follow each other; 0: one
+  float factor = 1.0f;                            // multiplies a vector
 };
 
-/// Hands out weights by role. Matrices stay in the mapped file; vectors are copied as f32.
+/// Hands out weights by role. Matrices stay in the mapped file, but for stacks and rows that do not follow each other,
+/// which are copied as they are stored; vectors and tables are copied as f32.
 class WeightLoader {
  public:
   WeightLoader(Device& device, std::vector<BoundTensor> tensors);
@@ -38,11 +43,17 @@ class WeightLoader {
   /// Error(weights) that names the role when it is missing or has another shape.
   Weight matrix(const std::string& role, int64_t out, int64_t in);
   Tensor vector(const std::string& role, int64_t n);
+  Tensor table(const std::string& role, int64_t rows, int64_t n);
+  /// Weights of a norm that has none.
+  Tensor ones(int64_t n);
 
  private:
   const BoundTensor& find(const std::string& role, const std::vector<int64_t>& shape) const;
   std::shared_ptr<MappedFile> file(const std::string& path);
   Tensor map(const StoredPart& part, Shape shape);
+  /// Part i of every module of a matrix, [rows, width] of the part's dtype.
+  Tensor matrix_part(const BoundTensor& t, size_t i, int64_t out, int64_t width);
+  Tensor floats(const BoundTensor& t, Shape shape);
 
   Device& device_;
   std::map<std::string, BoundTensor> tensors_;

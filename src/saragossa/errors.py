@@ -45,6 +45,10 @@ class ContextLengthError(UsageError):
         )
 
 
+class SnapshotNeededError(UsageError):
+    """A rewind to a position whose state was not kept: recurrent layers and windows cannot be cut back."""
+
+
 class ModelError(SaragossaError):
     """A model cannot be used: not a model folder, unsupported architecture."""
 

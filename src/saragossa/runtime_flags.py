@@ -214,6 +214,14 @@ FLAGS: tuple[Flag, ...] = (
         "splits add in another order; to tell whether a difference comes from them",
     ),
     Flag(
+        "SARAGOSSA_METAL_SORTED_EXPERTS",
+        "metal_sorted_experts",
+        True,
+        parse_bool,
+        "off: experts of many rows run in the Metal kernels for few, which read an expert once per row",
+        "to tell whether a difference comes from the sorted matrix kernels",
+    ),
+    Flag(
         "SARAGOSSA_METAL_SIMDGROUP_ATTENTION",
         "metal_simdgroup_attention",
         True,

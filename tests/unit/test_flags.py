@@ -27,6 +27,7 @@ CORE_FIELDS = {
     "metal_tensor_ops",
     "metal_statistics",
     "metal_split_matmul",
+    "metal_sorted_experts",
     "metal_simdgroup_attention",
     "metal_command_macs",
 }
@@ -49,6 +50,7 @@ def test_defaults() -> None:
         "metal_tensor_ops": True,
         "metal_statistics": True,
         "metal_split_matmul": True,
+        "metal_sorted_experts": True,
         "metal_simdgroup_attention": True,
         "metal_command_macs": 0,
     }

@@ -94,7 +94,7 @@ void register_device(py::module_& m) {
   py::class_<Device, std::shared_ptr<Device>>(m, "Device")
       .def(py::init([](const std::string& name, const std::string& isa, const std::string& activations, bool fused,
                        int threads, bool poison, bool cpu_fetch_ahead, bool chunked_delta, bool metal_matmul,
-                       bool metal_tensor_ops, bool metal_statistics, bool metal_split_matmul,
+                       bool metal_tensor_ops, bool metal_statistics, bool metal_split_matmul, bool metal_sorted_experts,
                        bool metal_simdgroup_attention, int64_t metal_command_macs) {
              Switches s;
              s.isa = isa;
@@ -110,6 +110,7 @@ void register_device(py::module_& m) {
              s.metal_tensor_ops = metal_tensor_ops;
              s.metal_statistics = metal_statistics;
              s.metal_split_matmul = metal_split_matmul;
+             s.metal_sorted_experts = metal_sorted_experts;
              s.metal_simdgroup_attention = metal_simdgroup_attention;
              s.metal_command_macs = metal_command_macs;
              return std::shared_ptr<Device>(make_device(name, s));
@@ -118,7 +119,8 @@ void register_device(py::module_& m) {
            py::arg("fused") = true, py::arg("threads") = 0, py::arg("poison") = true, py::arg("cpu_fetch_ahead") = true,
            py::arg("chunked_delta") = true, py::arg("metal_matmul") = true, py::arg("metal_tensor_ops") = true,
            py::arg("metal_statistics") = true, py::arg("metal_split_matmul") = true,
-           py::arg("metal_simdgroup_attention") = true, py::arg("metal_command_macs") = 0)
+           py::arg("metal_sorted_experts") = true, py::arg("metal_simdgroup_attention") = true,
+           py::arg("metal_command_macs") = 0)
       .def_property_readonly("name", &Device::name)
       .def_property_readonly("description", &Device::description)
       .def("tensor", &upload, py::arg("array"), py::arg("dtype"))

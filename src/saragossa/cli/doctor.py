@@ -90,6 +90,7 @@ def _folder(path: Path) -> str:
 
 def _fits(args: argparse.Namespace) -> int:
     from saragossa.cli.fits import WORKING_BYTES, fit
+    from saragossa.models.parameters import Parameters
     from saragossa.weights.locate import locate
 
     memory = _memory(args.memory)
@@ -101,9 +102,16 @@ def _fits(args: argparse.Namespace) -> int:
             json.dumps(dataclasses.asdict(result) | {"needed": result.needed, "fits": result.fits}, indent=1)
         )
         return 0 if result.fits else 1
-    print(f"{result.model}: {result.model_type}, context of {result.model_context} tokens")
+    count = Parameters(result.parameters, result.active_parameters)
+    print(f"{result.model}: {result.model_type}, {count}, context of {result.model_context} tokens")
     print(f"weights:   {size(result.weight_bytes)}")
-    print(f"cache:     {size(result.kv_bytes_per_token)} a token")
+    windows = result.kv_bytes < result.kv_bytes_per_token * result.context
+    whole = (
+        f", {size(result.kv_bytes)} for {result.context}: some layers keep a window only" if windows else ""
+    )
+    print(f"cache:     {size(result.kv_bytes_per_token)} a token{whole}")
+    if result.state_bytes:
+        print(f"state:     {size(result.state_bytes)} a sequence")
     print(f"the rest:  {size(WORKING_BYTES)}")
     print(f"memory:    {size(result.memory)} {'as given' if args.memory else 'available'}")
     if result.fits:
@@ -114,7 +122,7 @@ def _fits(args: argparse.Namespace) -> int:
             f"It fits with --context {result.max_context}."
         )
     else:
-        least = result.weight_bytes + WORKING_BYTES
+        least = result.weight_bytes + WORKING_BYTES + result.state_bytes
         print(f"It does not fit with any context: weights and working memory alone take {size(least)}.")
     return 0 if result.fits else 1
 

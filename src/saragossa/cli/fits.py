@@ -9,17 +9,25 @@ from saragossa.errors import ParameterError
 
 # What the process needs beside weights and cache: interpreter, tokenizer, scratch of a prefill chunk.
 WORKING_BYTES = 150 << 20
-KV_BYTES = {"bf16": 2, "f32": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Bytes throughout. context: the tokens asked for; max_context: how many fit, at most the model's own."""
+    """Bytes throughout. context: the tokens asked for; max_context: how many fit, at most the model's own.
+
+    kv_bytes: keys and values of that context (layers with a window keep little more than it);
+    kv_bytes_per_token: while all layers keep a token; state_bytes: of the recurrent layers, whatever the
+    context.
+    """
 
     model: str
     model_type: str
+    parameters: int
+    active_parameters: int
     weight_bytes: int
     kv_bytes_per_token: int
+    kv_bytes: int
+    state_bytes: int
     memory: int
     context: int
     model_context: int
@@ -28,7 +36,7 @@ class Fit:
     @property
     def needed(self) -> int:
         """With the context asked for."""
-        return self.weight_bytes + WORKING_BYTES + self.context * self.kv_bytes_per_token
+        return self.weight_bytes + WORKING_BYTES + self.kv_bytes + self.state_bytes
 
     @property
     def fits(self) -> bool:
@@ -41,6 +49,8 @@ def fit(name: str, folder: Path, memory: int, context: int | None, kv_dtype: str
     Raises ModelError, ConfigError or WeightsError as loading does, ParameterError on a context that the
     model does not have.
     """
+    from saragossa.engine.memory import KV_BYTES, sequence_bytes
+    from saragossa.models.parameters import parameters
     from saragossa.weights.bind import bind
     from saragossa.weights.checkpoint import load_spec
     from saragossa.weights.safetensors import SafetensorsIndex
@@ -52,7 +62,19 @@ def fit(name: str, folder: Path, memory: int, context: int | None, kv_dtype: str
             "context", f"--context: found {context}, accepted is 1 to {limit}, the model's own"
         )
     weights = sum(tensor.nbytes for tensor in bind(spec, SafetensorsIndex.open(folder)))
-    kv = sum(2 * layer.attention.kv_heads * layer.attention.head_dim for layer in spec.decoder.layers)
-    kv *= KV_BYTES[kv_dtype]
-    room = max(0, memory - weights - WORKING_BYTES) // kv
-    return Fit(name, spec.model_type, weights, kv, memory, context or limit, limit, min(limit, room))
+    cost = sequence_bytes(spec.decoder, KV_BYTES[kv_dtype])
+    count = parameters(spec)
+    return Fit(
+        model=name,
+        model_type=spec.model_type,
+        parameters=count.total,
+        active_parameters=count.active,
+        weight_bytes=weights,
+        kv_bytes_per_token=cost.per_token,
+        kv_bytes=cost.kv(context or limit),
+        state_bytes=cost.recurrent,
+        memory=memory,
+        context=context or limit,
+        model_context=limit,
+        max_context=cost.largest(memory - weights - WORKING_BYTES, limit),
+    )

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from saragossa.cli.tables import size, table
+from saragossa.models.parameters import Parameters
 from saragossa.weights.locate import DEMO
 
 
@@ -24,12 +25,15 @@ def run(args: argparse.Namespace) -> int:
             row["model"],
             row["architecture"],
             row["quantization"],
+            (row["parameters"] and str(Parameters(row["parameters"], row["active_parameters"]))) or "",
             size(row["bytes"]),
             "yes" if row["supported"] else f"no: {row['problem']}",
         ]
         for row in rows
     ]
-    print(table(["model", "architecture", "quantisation", "size", "supported"], cells, right=[3]))
+    print(
+        table(["model", "architecture", "quantisation", "parameters", "size", "supported"], cells, right=[4])
+    )
     return 0
 
 
@@ -51,6 +55,8 @@ def models() -> list[dict[str, Any]]:
                 "revision": revision,
                 "architecture": about.model_type,
                 "quantization": about.quantization,
+                "parameters": about.parameters and about.parameters.total,
+                "active_parameters": about.parameters and about.parameters.active,
                 "bytes": nbytes or about.nbytes,
                 "supported": about.supported,
                 "problem": about.problem,

@@ -12,14 +12,8 @@ KV_BYTES = 2  # of a stored key or value: bf16
 
 def _keys_and_values(decoder: DecoderSpec, length: int) -> int:
     """What one token reads that sees `length` tokens, or a layer's window of them."""
-    return sum(
-        2
-        * KV_BYTES
-        * layer.attention.kv_heads
-        * layer.attention.head_dim
-        * min(length, layer.attention.window or length)
-        for layer in decoder.layers
-    )
+    seen = [layer.attention for layer in decoder.layers if layer.attention is not None]
+    return sum(2 * KV_BYTES * a.kv_heads * a.head_dim * min(length, a.window or length) for a in seen)
 
 
 def _linears(tensors: Iterable[BoundTensor]) -> tuple[int, int]:

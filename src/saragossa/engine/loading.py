@@ -58,6 +58,7 @@ def open_device(
         metal_tensor_ops=bool(values["metal_tensor_ops"]),
         metal_statistics=bool(values["metal_statistics"]),
         metal_split_matmul=bool(values["metal_split_matmul"]),
+        metal_sorted_experts=bool(values["metal_sorted_experts"]),
         metal_simdgroup_attention=bool(values["metal_simdgroup_attention"]),
         metal_command_macs=int(values["metal_command_macs"]),
         kernel_cache=_kernel_cache(name),

@@ -1,12 +1,82 @@
-"""Memory of this process."""
+"""Memory of this process, and what a sequence takes: keys, values and recurrent states."""
 
 from __future__ import annotations
 
 import resource
 import sys
+from dataclasses import dataclass
+
+from saragossa.models.spec import DecoderSpec, DeltaSpec
+
+KV_BYTES = {"bf16": 2, "f32": 4}  # of a stored key or value
+STATE_BYTES = 4  # recurrent states are float32
+BLOCK_TOKENS = 256  # of the cache (engine/loading.py)
 
 
 def peak_rss_bytes() -> int:
     """The largest resident set so far, mapped weights included."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceBytes:
+    """What one sequence takes.
+
+    full: bytes a token of the layers that see all; sliding: of the others (bytes a token, tokens kept);
+    recurrent: one state of all delta nets, whatever the length (each snapshot takes another).
+    """
+
+    full: int
+    sliding: tuple[tuple[int, int], ...]
+    recurrent: int
+
+    @property
+    def per_token(self) -> int:
+        """Keys and values of a token that all layers keep."""
+        return self.full + sum(nbytes for nbytes, _ in self.sliding)
+
+    def kv(self, context: int) -> int:
+        """Keys and values of `context` tokens."""
+        return self.full * context + sum(nbytes * min(context, kept) for nbytes, kept in self.sliding)
+
+    def largest(self, room: int, limit: int) -> int:
+        """The longest context up to `limit` whose keys and values fit into `room` bytes beside the state."""
+        low, high = 0, limit
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.kv(middle) + self.recurrent <= room:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+
+def sequence_bytes(decoder: DecoderSpec, kv_bytes: int) -> SequenceBytes:
+    """kv_bytes: of a stored key or value. Layers that take another's keys add nothing."""
+    full, recurrent = 0, 0
+    sliding: dict[int, int] = {}
+    for layer in decoder.layers:
+        if layer.delta is not None:
+            recurrent += delta_state_bytes(layer.delta)
+        attention = layer.attention
+        if attention is None or attention.kv_from is not None:
+            continue
+        nbytes = 2 * attention.kv_heads * attention.head_dim * kv_bytes
+        if attention.window:
+            kept = kept_tokens(attention.window)
+            sliding[kept] = sliding.get(kept, 0) + nbytes
+        else:
+            full += nbytes
+    return SequenceBytes(full, tuple((nbytes, kept) for kept, nbytes in sorted(sliding.items())), recurrent)
+
+
+def kept_tokens(window: int) -> int:
+    """The most that a layer with a window keeps: its blocks at both ends, and one more for rewinds."""
+    return ((window + 2 * (BLOCK_TOKENS - 1)) // BLOCK_TOKENS + 1) * BLOCK_TOKENS
+
+
+def delta_state_bytes(delta: DeltaSpec) -> int:
+    """Of one layer: a matrix a value head, and the last inputs of the convolution."""
+    matrices = delta.value_heads * delta.key_dim * delta.value_dim
+    return STATE_BYTES * (matrices + (delta.conv_width - 1) * delta.channels)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from saragossa import _core
 from saragossa.engine.options import GenerationOptions, TokenLogprobs
 from saragossa.errors import ContextLengthError, ParameterError
 
 Progress = Callable[[int, int], None]
+
+
+def chunks(at: int, count: int, size: int) -> Iterator[tuple[int, int]]:
+    """Ranges of `count` tokens that come at position `at`, cut at positions that `size` divides."""
+    begin = 0
+    while begin < count:
+        end = min(count, begin + size - (at + begin) % size)
+        yield begin, end
+        begin = end
 
 
 class Session:
@@ -45,12 +54,13 @@ class Session:
         if not ids:
             raise ParameterError("prompt", "the prompt is empty", cure="give at least one token")
         start = self.length
+        self._core.mark(0)
         try:
-            for at in range(0, len(ids), self._chunk):
-                part = ids[at : at + self._chunk]
-                self._core.prefill(0, part, at + len(part) == len(ids))
+            for begin, end in chunks(start, len(ids), self._chunk):
+                self._core.prefill(0, ids[begin:end], end == len(ids))
+                self._core.mark(0)
                 if progress is not None:
-                    progress(at + len(part), len(ids))
+                    progress(end, len(ids))
         except BaseException:
             if self.length != start:  # all of the prompt or nothing
                 self._unread = False
@@ -75,7 +85,15 @@ class Session:
         (token, logprob), *top = pairs
         return TokenLogprobs(token, logprob, tuple(top))
 
+    def rewindable(self, to: int) -> int:
+        """The last position up to `to` that `rewind` takes.
+
+        Any, but for models with recurrent layers or windows: of those the ends of prompts and of their chunks
+        are kept, the latest ones densest.
+        """
+        return self._core.rewindable(0, to)
+
     def rewind(self, to: int) -> None:
-        """Back to the first `to` tokens. Raises UsageError when the session is shorter."""
+        """Back to the first `to` tokens. Raises UsageError beyond the end, SnapshotNeededError."""
         self._unread = False
         self._core.rewind(0, to)

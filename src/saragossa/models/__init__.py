@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,13 @@ from saragossa.errors import ConfigError, ModelError
 from saragossa.files import read_object
 
 if TYPE_CHECKING:
+    from saragossa.models.index import Index
     from saragossa.models.spec import ModelSpec
 
-_SHARED = frozenset({"config_base", "decoder", "rope", "spec"})  # modules that are no architecture
+_SHARED = frozenset({  # modules that are no architecture
+    "config_base", "decoder", "experts", "gemma4_layers", "hybrid", "index", "moe", "mtp", "parameters",
+    "rope", "spec", "tensors", "wrapped",
+})  # fmt: skip
 MAX_CONFIG = 8 << 20
 ADAPTER = "a LoRA adapter without its model; adapters are not supported"
 ADAPTER_CURE = "merge it into its base model first (peft: merge_and_unload, mlx_lm.fuse) and use the result"
@@ -32,11 +36,16 @@ class Architecture:
     config: Mapping[str, Any]
     path: Path  # of config.json, for errors
 
-    def spec(self, names: Collection[str]) -> ModelSpec:
-        """The spec of a checkpoint whose tensors have these names. Raises ConfigError naming the file."""
+    def spec(self, index: Index, *, mtp: bool = False) -> ModelSpec:
+        """The spec of a checkpoint with these tensors; mtp: with its multi-token prediction head.
+
+        Raises ConfigError naming the file, WeightsError when the head is asked for and absent.
+        """
         module = importlib.import_module(f"{__name__}.{self.model_type}")
+        if mtp and not getattr(module, "MTP", False):
+            raise ModelError(f"{self.path}: a {self.model_type} model has no MTP head, which was asked for")
         try:
-            spec: ModelSpec = module.build(self.config, names)
+            spec: ModelSpec = module.build(self.config, index, **({"mtp": True} if mtp else {}))
         except ConfigError as exc:
             raise ConfigError(f"{self.path}: {exc.message}", cure=exc.cure) from exc
         return spec

@@ -1,13 +1,15 @@
-"""From a decoder's shape to its tensor list: the naming that Llama's descendants share.
+"""From a decoder's shape to its tensor list.
 
 The prefix before `layers.0...` depends on who wrote the checkpoint; it is taken from the names at hand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from saragossa.models.spec import DecoderSpec, LayerSpec, ModelSpec, TensorSpec
+from saragossa.models.index import Index
+from saragossa.models.spec import DecoderSpec, ModelSpec, TensorSpec
+from saragossa.models.tensors import LayerTensors
 
 # Prefix of the decoder -> name of the head. The first one is taken when no embedding is found.
 PREFIXES: Mapping[str, str] = {
@@ -18,73 +20,85 @@ PREFIXES: Mapping[str, str] = {
 }
 
 
+def prefix_of(index: Index) -> str:
+    """The decoder's prefix in a checkpoint."""
+    return next((prefix for prefix in PREFIXES if f"{prefix}embed_tokens.weight" in index), "model.")
+
+
 def model_spec(
     model_type: str,
     decoder: DecoderSpec,
-    names: Collection[str],
+    index: Index,
     *,
     dtype: str,
     quantization: Mapping[str, object] | None,
     plus_one: bool = False,
+    fused_delta: bool = False,
+    mtp_prefix: str = "mtp.",
     ignored: tuple[str, ...] = (),
 ) -> ModelSpec:
     """Complete spec of a decoder.
 
-    names: the checkpoint's tensor names; plus_one: all norms are stored as w and used as 1 + w;
+    index: the checkpoint's tensors; plus_one: all norms are stored as w and used as 1 + w; fused_delta: q, k,
+    v and z of delta nets are one module where the index does not tell; mtp_prefix: of `decoder.mtp`;
     ignored: prefixes of tensors that are known and not needed.
     """
-    prefix = next((prefix for prefix in PREFIXES if f"{prefix}embed_tokens.weight" in names), "model.")
+    prefix = prefix_of(index)
     head = PREFIXES[prefix]
-    tensors = list(_tensors(decoder, prefix, plus_one))
+
+    def layer(role: str, name: str) -> LayerTensors:
+        return LayerTensors(role, name, decoder.hidden, index, plus_one, fused_delta)
+
+    tensors = [TensorSpec("embed", f"{prefix}embed_tokens", (decoder.vocab, decoder.hidden), module=True)]
+    tensors += _per_layer_inputs(decoder, prefix)
+    for i, spec in enumerate(decoder.layers):
+        tensors += layer(f"layers.{i}.", f"{prefix}layers.{i}.").of(spec)
+    tensors.append(TensorSpec("norm", f"{prefix}norm.weight", (decoder.hidden,), plus_one=plus_one))
     if not decoder.tied:
         tensors.append(TensorSpec("head", head, (decoder.vocab, decoder.hidden), module=True))
+    if decoder.mtp is not None:
+        tensors += _mtp_top(decoder.hidden, mtp_prefix, plus_one)
+        for i, spec in enumerate(decoder.mtp.layers):
+            tensors += layer(f"mtp.layers.{i}.", f"{mtp_prefix}layers.{i}.").of(spec)
     # Older Llama files keep the frequencies, which follow from the config.
     rotary = tuple(f"{prefix}layers.{i}.self_attn.rotary_emb." for i in range(len(decoder.layers)))
     return ModelSpec(
         model_type=model_type,
         decoder=decoder,
         tensors=tuple(tensors),
-        ignored_prefixes=(*ignored, f"{prefix}rotary_emb.", *rotary),
+        ignored_prefixes=(*ignored, f"{prefix}rotary_emb.", *rotary, *_shared_keys(decoder, prefix)),
         tied_head_name=head if decoder.tied else None,
         quantization=quantization,
         dtype=dtype,
     )
 
 
-def _tensors(decoder: DecoderSpec, prefix: str, plus_one: bool) -> Iterator[TensorSpec]:
-    yield TensorSpec("embed", f"{prefix}embed_tokens", (decoder.vocab, decoder.hidden), module=True)
+def _shared_keys(decoder: DecoderSpec, prefix: str) -> Iterator[str]:
+    """Files may hold keys and values of layers that take another layer's."""
     for i, layer in enumerate(decoder.layers):
-        yield from _layer(layer, decoder.hidden, f"layers.{i}.", f"{prefix}layers.{i}.", plus_one)
-    yield TensorSpec("norm", f"{prefix}norm.weight", (decoder.hidden,), plus_one=plus_one)
+        if layer.attention is not None and layer.attention.kv_from is not None:
+            yield from (
+                f"{prefix}layers.{i}.self_attn.{part}." for part in ("k_proj", "v_proj", "k_norm", "v_norm")
+            )
 
 
-def _layer(layer: LayerSpec, hidden: int, role: str, name: str, plus_one: bool) -> Iterator[TensorSpec]:
-    attention, mlp = layer.attention, layer.mlp
-    queries, keys = attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim
+def _per_layer_inputs(decoder: DecoderSpec, prefix: str) -> Iterator[TensorSpec]:
+    if not decoder.per_layer_vocab:
+        return
+    width = decoder.layers[0].per_layer_input
+    columns = width * len(decoder.layers)
+    embed = f"{prefix}embed_tokens_per_layer"
+    yield TensorSpec("per_layer_embed", embed, (decoder.per_layer_vocab, columns), module=True)
+    project = f"{prefix}per_layer_model_projection"
+    yield TensorSpec("per_layer_model_proj", project, (columns, decoder.hidden), module=True)
+    yield TensorSpec("per_layer_model_norm", f"{prefix}per_layer_projection_norm.weight", (width,))
 
-    def norm(part: str, module: str, size: int) -> TensorSpec:
-        return TensorSpec(role + part, f"{name}{module}.weight", (size,), plus_one=plus_one)
 
-    def linear(part: str, module: str, out: int, inputs: int, bias: bool) -> Iterator[TensorSpec]:
-        yield TensorSpec(role + part, name + module, (out, inputs), module=True)
-        if bias:
-            yield TensorSpec(f"{role}{part}.bias", f"{name}{module}.bias", (out,))
-
-    yield norm("attn_norm", "input_layernorm", hidden)
-    yield from linear("q", "self_attn.q_proj", queries, hidden, attention.qkv_bias)
-    yield from linear("k", "self_attn.k_proj", keys, hidden, attention.qkv_bias)
-    yield from linear("v", "self_attn.v_proj", keys, hidden, attention.qkv_bias)
-    if attention.q_norm:
-        yield norm("q_norm", "self_attn.q_norm", attention.head_dim)
-    if attention.k_norm:
-        yield norm("k_norm", "self_attn.k_norm", attention.head_dim)
-    yield from linear("o", "self_attn.o_proj", hidden, queries, attention.o_bias)
-    if layer.post_norms:  # Gemma: four norms, of which Llama's second name is the third place
-        yield norm("attn_post_norm", "post_attention_layernorm", hidden)
-        yield norm("mlp_norm", "pre_feedforward_layernorm", hidden)
-        yield norm("mlp_post_norm", "post_feedforward_layernorm", hidden)
-    else:
-        yield norm("mlp_norm", "post_attention_layernorm", hidden)
-    yield from linear("gate", "mlp.gate_proj", mlp.intermediate, hidden, mlp.bias)
-    yield from linear("up", "mlp.up_proj", mlp.intermediate, hidden, mlp.bias)
-    yield from linear("down", "mlp.down_proj", hidden, mlp.intermediate, mlp.bias)
+def _mtp_top(hidden: int, name: str, plus_one: bool) -> Iterator[TensorSpec]:
+    yield TensorSpec("mtp.fc", f"{name}fc", (hidden, 2 * hidden), module=True)
+    for part, module in (
+        ("embed_norm", "pre_fc_norm_embedding"),
+        ("hidden_norm", "pre_fc_norm_hidden"),
+        ("norm", "norm"),
+    ):
+        yield TensorSpec(f"mtp.{part}", f"{name}{module}.weight", (hidden,), plus_one=plus_one)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from saragossa.errors import ConfigError
 from saragossa.models.config_base import Size, config_block, read_config, storage_dtype
 from saragossa.models.decoder import model_spec
 from saragossa.models.gemma3_text import read_decoder
+from saragossa.models.index import Index
 from saragossa.models.spec import ModelSpec
 
 _VISION = (
@@ -46,8 +47,8 @@ class Gemma3Config(BaseModel):
     dtype: str | None = None
 
 
-def build(raw: Mapping[str, object], names: Collection[str]) -> ModelSpec:
-    """Spec from config.json and the checkpoint's tensor names. Raises ConfigError."""
+def build(raw: Mapping[str, object], index: Index) -> ModelSpec:
+    """Spec from config.json and the tensors of the checkpoint. Raises ConfigError."""
     c = read_config(Gemma3Config, raw, ignored=_IMAGE_KEYS)
     text = dict(c.text_config)
     kind = text.get("model_type", "gemma3_text")
@@ -61,5 +62,5 @@ def build(raw: Mapping[str, object], names: Collection[str]) -> ModelSpec:
     dtype = storage_dtype(c.dtype, c.torch_dtype, text_dtype)
     quantization = config_block(raw, text)
     return model_spec(
-        "gemma3", decoder, names, dtype=dtype, quantization=quantization, plus_one=True, ignored=_VISION
+        "gemma3", decoder, index, dtype=dtype, quantization=quantization, plus_one=True, ignored=_VISION
     )

@@ -6,7 +6,7 @@ to the dtype of the loaded weights; mlx-lm always rounds it to bfloat16).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from saragossa.models.config_base import (
     storage_dtype,
 )
 from saragossa.models.decoder import model_spec
+from saragossa.models.index import Index
 from saragossa.models.rope import merge, rope_parameters, rope_spec
 from saragossa.models.spec import AttentionSpec, DecoderSpec, LayerSpec, MlpSpec, ModelSpec, RopeSpec
 
@@ -129,8 +130,8 @@ def read_decoder(raw: Mapping[str, object], *, where: str = "") -> tuple[Decoder
     return decoder, storage_dtype(c.dtype, c.torch_dtype)
 
 
-def build(raw: Mapping[str, object], names: Collection[str]) -> ModelSpec:
-    """Spec from config.json and the checkpoint's tensor names. Raises ConfigError."""
+def build(raw: Mapping[str, object], index: Index) -> ModelSpec:
+    """Spec from config.json and the tensors of the checkpoint. Raises ConfigError."""
     decoder, dtype = read_decoder(raw)
     quantization = config_block(raw)
-    return model_spec("gemma3_text", decoder, names, dtype=dtype, quantization=quantization, plus_one=True)
+    return model_spec("gemma3_text", decoder, index, dtype=dtype, quantization=quantization, plus_one=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from saragossa.models.config_base import (
     Count,
@@ -16,6 +16,7 @@ from saragossa.models.config_base import (
     storage_dtype,
 )
 from saragossa.models.decoder import model_spec
+from saragossa.models.index import Index
 from saragossa.models.rope import rope_parameters, rope_spec
 from saragossa.models.spec import AttentionSpec, DecoderSpec, LayerSpec, MlpSpec, ModelSpec
 
@@ -31,8 +32,8 @@ class LlamaConfig(DecoderConfig):
     mlp_bias: bool = False
 
 
-def build(raw: Mapping[str, object], names: Collection[str]) -> ModelSpec:
-    """Spec from config.json and the checkpoint's tensor names. Raises ConfigError."""
+def build(raw: Mapping[str, object], index: Index) -> ModelSpec:
+    """Spec from config.json and the tensors of the checkpoint. Raises ConfigError."""
     c = read_config(LlamaConfig, raw)
     head_dim = head_dim_of(c.hidden_size, c.num_attention_heads, c.head_dim)
     rope = rope_spec(rope_parameters(c), head_dim=head_dim, max_position=c.max_position_embeddings)
@@ -56,4 +57,4 @@ def build(raw: Mapping[str, object], names: Collection[str]) -> ModelSpec:
         tied=c.tie_word_embeddings,
     )
     dtype = storage_dtype(c.dtype, c.torch_dtype)
-    return model_spec("llama", decoder, names, dtype=dtype, quantization=config_block(raw))
+    return model_spec("llama", decoder, index, dtype=dtype, quantization=config_block(raw))

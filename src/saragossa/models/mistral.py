@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from saragossa.errors import ConfigError
 from saragossa.models.config_base import (
@@ -18,6 +18,7 @@ from saragossa.models.config_base import (
     storage_dtype,
 )
 from saragossa.models.decoder import model_spec
+from saragossa.models.index import Index
 from saragossa.models.rope import rope_parameters, rope_spec
 from saragossa.models.spec import AttentionSpec, DecoderSpec, LayerSpec, MlpSpec, ModelSpec
 
@@ -33,8 +34,8 @@ class MistralConfig(DecoderConfig):
     layer_types: list[str] | None = None
 
 
-def build(raw: Mapping[str, object], names: Collection[str]) -> ModelSpec:
-    """Spec from config.json and the checkpoint's tensor names. Raises ConfigError."""
+def build(raw: Mapping[str, object], index: Index) -> ModelSpec:
+    """Spec from config.json and the tensors of the checkpoint. Raises ConfigError."""
     c = read_config(MistralConfig, raw, fixed={"attention_bias": (False,), "mlp_bias": (False,)})
     sliding = sliding_layers(c.layer_types, c.num_hidden_layers)
     if sliding is not None and any(is_sliding != (c.sliding_window is not None) for is_sliding in sliding):
@@ -63,4 +64,4 @@ def build(raw: Mapping[str, object], names: Collection[str]) -> ModelSpec:
         tied=c.tie_word_embeddings,
     )
     dtype = storage_dtype(c.dtype, c.torch_dtype)
-    return model_spec("mistral", decoder, names, dtype=dtype, quantization=config_block(raw))
+    return model_spec("mistral", decoder, index, dtype=dtype, quantization=config_block(raw))

@@ -1,8 +1,8 @@
 """Rotary embedding parameters, from both forms of config.json, to inverse frequencies.
 
 Formulas: plain RoPE (arXiv:2104.09864), linear position interpolation (arXiv:2306.15595), Llama 3.1's
-wavelength bands, YaRN (arXiv:2309.00071). Computed in float64 and rounded to float32; transformers'
-ROPE_INIT_FUNCTIONS are the oracle (tests/golden/rope.json).
+wavelength bands, YaRN (arXiv:2309.00071), Gemma 4's proportional rope. Computed in float64 and rounded to
+float32; transformers' ROPE_INIT_FUNCTIONS are the oracle (tests/golden/rope.json).
 """
 
 from __future__ import annotations
@@ -23,13 +23,18 @@ _KEYS: Mapping[str, set[str]] = {
     "linear": {"factor"},
     "llama3": {"factor", "low_freq_factor", "high_freq_factor"},
     "yarn": {"factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"},
+    "proportional": {"factor"},
 }
+_MROPE = ("mrope_section", "mrope_interleaved")
 
 
-def rope_parameters(config: DecoderConfig, *, theta: float = 10_000.0) -> dict[str, Any]:
+def rope_parameters(
+    config: DecoderConfig, *, theta: float = 10_000.0, partial: float | None = None
+) -> dict[str, Any]:
     """One flat set of parameters from `rope_parameters` (transformers 5) or `rope_scaling` and `rope_theta`.
 
-    A key given in both forms must agree. `theta` is the base where the config has none.
+    A key given in both forms must agree. `theta` is the base and `partial` the
+    partial_rotary_factor where the config has none.
     """
     if config.rope_parameters and config.rope_scaling:
         merged = merge(config.rope_scaling, config.rope_parameters, "rope_scaling", "rope_parameters")
@@ -42,6 +47,8 @@ def rope_parameters(config: DecoderConfig, *, theta: float = 10_000.0) -> dict[s
     }
     merged = merge(outer, merged, "the top level", "rope_parameters")
     merged.setdefault("rope_theta", theta)
+    if partial is not None:
+        merged.setdefault("partial_rotary_factor", partial)
     return merged
 
 
@@ -66,14 +73,18 @@ def _named(parameters: Parameters) -> dict[str, Any]:
     return result
 
 
-def rope_spec(parameters: Parameters, *, head_dim: int, max_position: int) -> RopeSpec:
+def rope_spec(parameters: Parameters, *, head_dim: int, max_position: int, mrope: bool = False) -> RopeSpec:
     """Inverse frequencies [dims / 2] and attention factor.
 
     parameters: flat; head_dim in channels; max_position in tokens (the fallback of
-    original_max_position_embeddings). Raises ConfigError for an unknown type, key or value.
+    original_max_position_embeddings); mrope: channels may be shared out to the axes of a position, which
+    are equal for text. Raises ConfigError for an unknown type, key or value.
     """
     params = {key: value for key, value in _named(parameters).items() if value is not None}
+    sections = [params.pop(key) for key in _MROPE if key in params] if mrope else []
     kind = params.get("rope_type", "default")
+    if mrope and kind == "mrope":  # the older spelling
+        kind = "default"
     if not isinstance(kind, str) or kind not in _KEYS:
         raise ConfigError(f"rope_type {kind!r:.50} is not supported; supported: {', '.join(_KEYS)}")
     for key in params:
@@ -87,9 +98,34 @@ def rope_spec(parameters: Parameters, *, head_dim: int, max_position: int) -> Ro
             f"partial_rotary_factor {share} rotates {dims} of {head_dim} channels; an even number up to "
             f"{head_dim} is wanted"
         )
+    _check_mrope(sections, dims)
+    if kind == "proportional":
+        return _proportional(params, theta, share, head_dim)
     plain = [theta ** (-2.0 * i / dims) for i in range(dims // 2)]
     frequencies, factor = _SCALINGS[kind](params, plain, theta, max_position)
     return RopeSpec(dims, tuple(_float32(value) for value in frequencies), _float32(factor))
+
+
+def _check_mrope(values: list[Any], dims: int) -> None:
+    for value in values:
+        if isinstance(value, bool):
+            continue
+        if not isinstance(value, list) or not all(type(size) is int and size >= 0 for size in value):
+            raise ConfigError(f"rope parameter mrope_section is {value!r:.50}; a list of sizes is wanted")
+        if sum(value) != dims // 2:
+            raise ConfigError(
+                f"rope parameter mrope_section {value!r:.50} sums to {sum(value)}; {dims} rotated channels "
+                f"need {dims // 2}"
+            )
+
+
+def _proportional(params: Parameters, theta: float, share: float, head_dim: int) -> RopeSpec:
+    """The frequencies of a whole head, of which only the first are used; those behind do not rotate."""
+    rotated = int(share * head_dim // 2)
+    factor = _number(params, "factor", 1.0)
+    turning = [theta ** (-2.0 * i / head_dim) / factor for i in range(rotated)]
+    still = [0.0] * (head_dim // 2 - rotated)
+    return RopeSpec(head_dim, tuple(_float32(value) for value in (*turning, *still)))
 
 
 def _float32(value: float) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -21,6 +21,7 @@ log = logging.getLogger("saragossa.weights")
 
 FLOATS = ("F32", "F16", "BF16")
 _CHUNK = 1 << 20
+_PARTS = ("weight", "scales", "biases")
 
 
 class TensorPart(NamedTuple):
@@ -39,9 +40,9 @@ class BoundTensor:
     dtype: F32, F16 or BF16; of an affine tensor that of its scales and biases.
     shape: logical: [out, in] of a module as unquantised, [n] of a vector.
     bits, group_size: 0 unless affine.
-    parts: (weight,) or (weight, scales, biases): U32 [out, in * bits / 32], then [out, in / group_size]; of a stack
-      those of one module after another.
-    rows: ranges (start, count) of the stored rows that make up the tensor; empty: all of them.
+    parts: (weight,) or (weight, scales, biases): U32 [out, in * bits / 32], then [out, in / group_size]; of a
+      stack those of one module after another.
+    rows: ranges (start, count) of the `stored_rows` rows that make up the tensor; empty: all of them.
     stack: modules whose rows follow each other; 0: one.
     factor: multiplies a vector.
     """
@@ -58,11 +59,15 @@ class BoundTensor:
     rows: tuple[tuple[int, int], ...] = ()
     stack: int = 0
     factor: float = 1.0
+    stored_rows: int = 0
 
     @property
     def nbytes(self) -> int:
-        """Stored bytes of all parts."""
-        return sum(part.nbytes for part in self.parts)
+        """Stored bytes of all parts, of `rows` alone where there are some."""
+        nbytes = sum(part.nbytes for part in self.parts)
+        if not self.rows:
+            return nbytes
+        return nbytes * sum(count for _, count in self.rows) // self.stored_rows
 
 
 def total_bytes(tensors: Iterable[BoundTensor]) -> int:
@@ -97,69 +102,113 @@ class _Binder:
         self.wrong: list[str] = []
 
     def bind(self, item: TensorSpec) -> BoundTensor | None:
-        weight = f"{item.name}.weight" if item.module else item.name
+        if item.stack:
+            return self._stack(item)
+        stored = item.stored or item.shape
+        if item.rows:
+            stored = (item.stored_rows, *item.shape[1:])
+        return self._one(item, item.name, stored)
+
+    def _stack(self, item: TensorSpec) -> BoundTensor | None:
+        """Modules whose rows follow each other: experts stored one by one."""
+        count = len(item.stack)
+        absent = [name for name in item.stack if f"{name}.weight" not in self.index]
+        if absent:
+            self.used.update(f"{name}.{part}" for name in item.stack for part in _PARTS)
+            found = "none is there" if len(absent) == count else f"{count - len(absent)} are there"
+            self.missing.append(f"{absent[0]}.weight (the config has {count} experts, {found})")
+            return None
+        shape = (item.shape[0] // count, *item.shape[1:])
+        found_all = [self._one(item, name, shape) for name in item.stack]
+        modules = [module for module in found_all if module is not None]
+        if len(modules) < count:
+            return None
+        first = modules[0]
+        for module in modules:
+            if _format(module) != _format(first):
+                self.wrong.append(
+                    f"{module.name} is stored as {_format(module)}, {first.name} as {_format(first)}; the "
+                    "experts of a layer must be stored alike"
+                )
+                return None
+        parts = tuple(part for module in modules for part in module.parts)
+        return replace(first, name=item.name, parts=parts, stack=count)
+
+    def _one(self, item: TensorSpec, name: str, stored: tuple[int, ...]) -> BoundTensor | None:
+        """The tensor `name`, which the checkpoint must have with shape `stored`."""
+        weight = f"{name}.weight" if item.module else name
         self.used.add(weight)
         if item.module:
-            self.used.update((f"{item.name}.scales", f"{item.name}.biases"))
+            self.used.update((f"{name}.scales", f"{name}.biases"))
         entry = self.index.get(weight)
         if entry is None:
             self.missing.append(weight)
             return None
-        if item.module and (entry.dtype == "U32" or f"{item.name}.scales" in self.index):
-            return self._affine(item, entry)
-        return self._dense(item, entry)
+        if item.module and (entry.dtype == "U32" or f"{name}.scales" in self.index):
+            return self._affine(item, name, stored, entry)
+        return self._dense(item, name, stored, entry)
 
-    def _dense(self, item: TensorSpec, entry: TensorEntry) -> BoundTensor | None:
+    def _dense(
+        self, item: TensorSpec, name: str, stored: tuple[int, ...], entry: TensorEntry
+    ) -> BoundTensor | None:
         if entry.dtype not in FLOATS:
             self.wrong.append(f"{entry.name} is {entry.dtype}, supported are {', '.join(FLOATS)}")
             return None
-        if entry.shape != item.shape:
+        if entry.shape != stored:
             self.wrong.append(
-                f"{entry.name} has shape {list(entry.shape)}, the config says {list(item.shape)}"
+                f"{entry.name} has shape {list(entry.shape)}, the config says {list(stored)}"
+                f"{_shape_hint(item, stored, entry)}"
             )
             return None
-        if item.module and self.quantization is not None and self.quantization.is_explicit(item.name):
-            said = self.quantization.for_module(item.name)
+        if item.module and self.quantization is not None and self.quantization.is_explicit(name):
+            said = self.quantization.for_module(name)
             if said is not None:
                 self.wrong.append(f"{entry.name} is {entry.dtype}, the config's quantization says {said}")
                 return None
         return BoundTensor(
-            item.role, item.name, "dense", entry.dtype, item.shape, 0, 0, item.plus_one, (_part(entry),)
-        )
+            item.role, name, "dense", entry.dtype, item.shape, 0, 0, item.plus_one, (_part(entry),),
+            rows=item.rows, factor=item.factor, stored_rows=item.stored_rows,
+        )  # fmt: skip
 
-    def _affine(self, item: TensorSpec, weight: TensorEntry) -> BoundTensor | None:
-        scales, biases = (self.index.get(f"{item.name}.{part}") for part in ("scales", "biases"))
+    def _affine(
+        self, item: TensorSpec, name: str, stored: tuple[int, ...], weight: TensorEntry
+    ) -> BoundTensor | None:
+        scales, biases = (self.index.get(f"{name}.{part}") for part in ("scales", "biases"))
         if scales is None or biases is None:
             self.missing += [
-                f"{item.name}.{part}"
-                for part, entry in (("scales", scales), ("biases", biases))
-                if entry is None
+                f"{name}.{part}" for part, entry in (("scales", scales), ("biases", biases)) if entry is None
             ]
             return None
-        stored = self._stored_format(item, weight, scales, biases)
-        if stored is None:
+        found = self._stored_format(name, stored, weight, scales, biases)
+        if found is None:
             return None
-        said = self.quantization.for_module(item.name) if self.quantization else None
-        if said != stored:
+        said = self.quantization.for_module(name) if self.quantization else None
+        if said != found:
             claim = said or ("float" if self.quantization else "nothing (it has no quantization block)")
-            self.wrong.append(f"{item.name} is stored as {stored}, the config's quantization says {claim}")
+            self.wrong.append(f"{name} is stored as {found}, the config's quantization says {claim}")
             return None
         return BoundTensor(
-            item.role, item.name, "affine", scales.dtype, item.shape, stored.bits, stored.group_size,
+            item.role, name, "affine", scales.dtype, item.shape, found.bits, found.group_size,
             item.plus_one, (_part(weight), _part(scales), _part(biases)),
+            rows=item.rows, factor=item.factor, stored_rows=item.stored_rows,
         )  # fmt: skip
 
     def _stored_format(
-        self, item: TensorSpec, weight: TensorEntry, scales: TensorEntry, biases: TensorEntry
+        self,
+        name: str,
+        stored: tuple[int, ...],
+        weight: TensorEntry,
+        scales: TensorEntry,
+        biases: TensorEntry,
     ) -> Affine | None:
         """Bits and group size as the packed shapes tell them."""
-        rows, columns = item.shape
+        *rows, columns = stored  # [out, in], or [experts, out, in]
         if weight.dtype != "U32":
             self.wrong.append(f"{weight.name} is {weight.dtype}, a tensor with scales is packed as U32")
             return None
         if scales.dtype not in FLOATS or biases.dtype != scales.dtype:
             self.wrong.append(
-                f"{item.name}: scales are {scales.dtype}, biases {biases.dtype}; one of {', '.join(FLOATS)} "
+                f"{name}: scales are {scales.dtype}, biases {biases.dtype}; one of {', '.join(FLOATS)} "
                 "is wanted for both"
             )
             return None
@@ -167,29 +216,31 @@ class _Binder:
             for group_size in GROUP_SIZES:
                 if columns % group_size or columns * bits % 32:
                     continue
-                packed, groups = (rows, columns * bits // 32), (rows, columns // group_size)
+                packed, groups = (*rows, columns * bits // 32), (*rows, columns // group_size)
                 if weight.shape == packed and scales.shape == groups == biases.shape:
                     return Affine(bits, group_size)
         self.wrong.append(
-            f"{item.name} is packed as {list(weight.shape)} with scales {list(scales.shape)} and biases "
+            f"{name} is packed as {list(weight.shape)} with scales {list(scales.shape)} and biases "
             f"{list(biases.shape)}: no format of {'/'.join(map(str, BITS))} bits and group size "
-            f"{'/'.join(map(str, GROUP_SIZES))} for a weight of {list(item.shape)}"
+            f"{'/'.join(map(str, GROUP_SIZES))} for a weight of {list(stored)}"
         )
         return None
 
     def finish(self) -> None:
         spec = self.spec
         if spec.tied_head_name is not None:
-            self.used.update(f"{spec.tied_head_name}.{part}" for part in ("weight", "scales", "biases"))
+            self.used.update(f"{spec.tied_head_name}.{part}" for part in _PARTS)
         extra = [
             name
             for name in self.index
             if name not in self.used and not name.startswith(spec.ignored_prefixes)
         ]
         problems = []
-        if self.missing:
-            problems.append(f"missing {_few(self.missing)}{_head_hint(spec, self.missing)}")
-        problems += [_few(self.wrong, separator="; ")] if self.wrong else []
+        # Tensors that share a module name it several times.
+        missing, wrong = list(dict.fromkeys(self.missing)), list(dict.fromkeys(self.wrong))
+        if missing:
+            problems.append(f"missing {_few(missing)}{_head_hint(spec, missing)}")
+        problems += [_few(wrong, separator="; ")] if wrong else []
         if extra:
             problems.append(f"not part of a {spec.model_type} model: {_few(extra)}")
         if problems:
@@ -198,9 +249,27 @@ class _Binder:
                 cure="config.json and the safetensors files must be of one checkpoint",
             )
         if self.quantization is not None:
-            modules = [item.name for item in spec.tensors if item.module]
+            modules = [name for item in spec.tensors if item.module for name in item.stack or (item.name,)]
             modules += [spec.tied_head_name] if spec.tied_head_name else []
             self.quantization.report_unmatched(modules, spec.ignored_prefixes)
+
+
+def _format(tensor: BoundTensor) -> str:
+    if tensor.kind == "affine":
+        return f"{Affine(tensor.bits, tensor.group_size)}, {tensor.dtype}"
+    return tensor.dtype
+
+
+def _shape_hint(item: TensorSpec, stored: tuple[int, ...], entry: TensorEntry) -> str:
+    part = item.role.rpartition(".")[2]
+    if item.rows:
+        kept = {"q": "queries and their gates", "q_gate": "queries and their gates"}.get(
+            part, "several projections"
+        )
+        return f" ({kept} together)"
+    if part.startswith("experts") and len(stored) == len(entry.shape) == 3 and entry.shape[0] != stored[0]:
+        return f" (it holds {entry.shape[0]} experts, the config has {stored[0]})"
+    return ""
 
 
 def _head_hint(spec: ModelSpec, missing: list[str]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from saragossa.errors import ConfigError, SaragossaError
 from saragossa.models import read_architecture, read_config_json
+from saragossa.models.parameters import Parameters, parameters
 from saragossa.weights.safetensors import SafetensorsIndex
 
 if TYPE_CHECKING:
@@ -22,36 +23,40 @@ class Description:
     quantization: str
     nbytes: int
     problem: str | None
+    parameters: Parameters | None = None  # None where it is not supported
 
     @property
     def supported(self) -> bool:
         return self.problem is None
 
 
-def load_spec(model_dir: str | Path, index: SafetensorsIndex | None = None) -> ModelSpec:
-    """Read a model folder's config.json and the names of its tensors.
+def load_spec(
+    model_dir: str | Path, index: SafetensorsIndex | None = None, *, mtp: bool = False
+) -> ModelSpec:
+    """Read a model folder's config.json and the headers of its tensors.
 
-    index: the folder's, when it is open already. Raises ModelError (no model folder, unsupported
-    architecture), ConfigError (config.json) and WeightsError (safetensors headers).
+    index: the folder's, when it is open already; mtp: with the multi-token prediction head. Raises ModelError
+    (no model folder, unsupported architecture), ConfigError (config.json) and WeightsError (safetensors
+    headers, a head that is absent).
     """
     architecture = read_architecture(Path(model_dir))
-    return architecture.spec(SafetensorsIndex.open(model_dir) if index is None else index)
+    return architecture.spec(SafetensorsIndex.open(model_dir) if index is None else index, mtp=mtp)
 
 
 def describe(model_dir: str | Path) -> Description:
     """Architecture, quantisation and size of a folder, and whether it loads. Never raises."""
     folder = Path(model_dir)
-    model_type, quantization, problem = "unknown", "", None
+    model_type, quantization, problem, count = "unknown", "", None, None
     try:
         config = read_config_json(folder)
         model_type = str(config.get("model_type", "unknown"))
         quantization = _quantization_name(config)
-        load_spec(folder)
+        count = parameters(load_spec(folder))
     except SaragossaError as exc:
         problem = exc.message
     except Exception as exc:  # a listing goes on, whatever one folder holds
         problem = f"{type(exc).__name__}: {exc}"
-    return Description(model_type, quantization, _folder_bytes(folder), problem)
+    return Description(model_type, quantization, _folder_bytes(folder), problem, count)
 
 
 def _quantization_name(config: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ A code q of a group stands for `q * scale + bias`; a weight [out, in] is stored 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ log = logging.getLogger("saragossa.weights")
 
 BITS = (4, 6, 8)
 GROUP_SIZES = (32, 64, 128)
+_EXPERT = re.compile(r"\.experts\.\d+\.")
 # Longest first: the spellings in which one module is known.
 PREFIXES = ("language_model.model.", "model.language_model.", "language_model.", "model.")
 
@@ -39,13 +41,26 @@ def canonical(module: str) -> str:
     return module
 
 
+def spellings(module: str) -> tuple[str, ...]:
+    """Keys under which a module's override is looked up, the most particular first.
+
+    The experts of a layer are one key whether they are stored together or one by one; one expert may have its
+    own.
+    """
+    name = canonical(module)
+    for spelling, common in (("mlp.switch_mlp.", "mlp.experts."), ("experts.switch_glu.", "experts.")):
+        name = name.replace(spelling, common)
+    together = _EXPERT.sub(".experts.", name)
+    return (name,) if together == name else (name, together)
+
+
 @dataclass(frozen=True, slots=True)
 class QuantizationConfig:
-    """Default and overrides; `overrides` is keyed by canonical module name, None means left as float."""
+    """Default and overrides; `overrides` is keyed as `spellings` has it, None means left as float."""
 
     default: Affine
     overrides: Mapping[str, Affine | None] = field(default_factory=dict)
-    spelled: Mapping[str, str] = field(default_factory=dict)  # canonical name -> the key in config.json
+    spelled: Mapping[str, str] = field(default_factory=dict)  # the same key -> as config.json has it
 
     @classmethod
     def parse(cls, block: Mapping[str, object] | None) -> QuantizationConfig | None:
@@ -65,7 +80,7 @@ class QuantizationConfig:
             if key in ("bits", "group_size", "mode"):
                 continue
             override = _override(key, value, default)
-            name = canonical(key)
+            name = spellings(key)[0]
             if overrides.get(name, override) != override:
                 raise ConfigError(f"quantization: {spelled[name]} and {key} name one module and differ")
             overrides[name] = override
@@ -74,18 +89,21 @@ class QuantizationConfig:
 
     def for_module(self, module: str) -> Affine | None:
         """How the config says that a module is stored; None: as float."""
-        return self.overrides.get(canonical(module), self.default)
+        for name in spellings(module):
+            if name in self.overrides:
+                return self.overrides[name]
+        return self.default
 
     def is_explicit(self, module: str) -> bool:
         """Whether the module has an override of its own."""
-        return canonical(module) in self.overrides
+        return any(name in self.overrides for name in spellings(module))
 
     def report_unmatched(self, modules: Iterable[str], ignored: Iterable[str] = ()) -> list[str]:
         """Warn about overrides that match no module; `ignored` are prefixes of modules not loaded.
 
         Returns their keys.
         """
-        known = {canonical(module) for module in modules}
+        known = {name for module in modules for name in spellings(module)}
         skip = tuple(ignored)
         unmatched = [
             key

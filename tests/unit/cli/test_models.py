@@ -41,11 +41,14 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_list(cli: Any, hub_cache: Path) -> None:
     out = cli("list").out.splitlines()
-    assert out[0].split() == ["model", "architecture", "quantisation", "size", "supported"]
+    assert out[0].split() == ["model", "architecture", "quantisation", "parameters", "size", "supported"]
     assert out[1].split()[:2] == ["org/tiny", "llama"]
     assert out[1].endswith("yes")
     data = json.loads(cli("list", "--json").out)
     assert [(row["model"], row["revision"], row["supported"]) for row in data] == [("org/tiny", COMMIT, True)]
+    count = data[0]["parameters"]
+    assert data[0]["active_parameters"] == count
+    assert f"{count / 1e6:.1f}M" in out[1]
 
 
 def test_list_says_why_a_model_does_not_load(cli: Any, hub_cache: Path) -> None:

@@ -37,7 +37,7 @@ def test_values_are_float32() -> None:
 
 
 def rope_of(**changes: Any) -> RopeSpec:
-    return qwen3.build(config("qwen3", **changes), ()).decoder.ropes[0]
+    return qwen3.build(config("qwen3", **changes), {}).decoder.ropes[0]
 
 
 def test_yarn_is_read_from_every_spelling() -> None:
@@ -76,7 +76,7 @@ def test_partial_rotary(changes: dict[str, Any]) -> None:
     assert rope.inv_freq == pytest.approx([1e6 ** (-2 * i / 64) for i in range(32)], rel=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "longrope", "su", "proportional", "mrope", 7])
+@pytest.mark.parametrize("kind", ["dynamic", "longrope", "su", "mrope", 7])
 def test_unsupported_types_list_the_supported(kind: object) -> None:
     with pytest.raises(ConfigError, match=rf"rope_type {kind!r} .*default, linear, llama3, yarn"):
         rope_of(rope_parameters={"rope_theta": 1e6, "rope_type": kind, "factor": 2.0})
@@ -119,4 +119,4 @@ def test_bad_parameters_are_named(parameters: dict[str, Any], message: str) -> N
 )
 def test_two_forms_that_disagree(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        llama.build(config("llama", **changes), ())
+        llama.build(config("llama", **changes), {})

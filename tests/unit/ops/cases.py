@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from saragossa import _core_test as core
 from unit.ops import reference
+from unit.ops.cases_moe import MOE_CASES
 from unit.ops.harness import Ops, from_bf16, to_bf16
 
 Array = NDArray[Any]
@@ -433,6 +434,7 @@ CASES = [
     append_case("f32", Paged(((15, 9), (0, 3)), 3, 3, 33, block=16, dtype="f32")),
     append_case("many", Paged(((0, 513),), 4, 4, 128)),
     *ATTENTION,
+    *(Case(m.op, m.label, m.make, m.reference, m.encode, m.tolerance) for m in MOE_CASES),
 ]
 
 # Shapes of Qwen3-0.6B: for bench/ops.

@@ -44,6 +44,8 @@ _COPIED = (
     "LICENSE.md",
     "NOTICE",
 )
+# What is written as mlx-lm writes it; the others rename, split and stack tensors, which is not done yet.
+_WRITTEN = {"gemma3", "gemma3_text", "llama", "mistral", "qwen2", "qwen3"}
 _WRAPPED = {"gemma3"}  # model types whose decoder mlx-lm keeps under language_model.
 
 
@@ -51,10 +53,16 @@ def plan_hf(src: Path, bits: int | None, group_size: int, dtype: str | None) -> 
     """The folder that `src` becomes; dtype: torch's name.
 
     Raises ModelError, ConfigError or WeightsError as loading would, ConvertError for a model that is
-    quantised already or has no module that the group size divides.
+    quantised already, has no module that the group size divides, or is of a family not written yet.
     """
     config = _config(src)
     spec = load_spec(src)
+    if spec.model_type not in _WRITTEN:
+        raise ConvertError(
+            f"{src}: {spec.model_type} models are not converted yet; supported: "
+            f"{', '.join(sorted(_WRITTEN))}",
+            cure="use a quantised one from the Hub, such as mlx-community's, or the model as it is",
+        )
     tensors = bind(spec, SafetensorsIndex.open(src))
     if any(tensor.kind == "affine" for tensor in tensors):
         raise _quantised(src, "its weights are packed")

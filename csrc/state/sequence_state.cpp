@@ -1,0 +1,229 @@
+#include "state/sequence_state.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace saragossa {
+namespace {
+
+constexpr size_t kMarks = 8;
+
+int64_t blocks_for(int64_t tokens, int64_t size) { return (tokens + size - 1) / size; }
+
+}  // namespace
+
+SequenceState::~SequenceState() {
+  if (cache_) clear();
+}
+
+SequenceState::SequenceState(SequenceState&& other) noexcept
+    : cache_(std::exchange(other.cache_, nullptr)),
+      blocks_(std::move(other.blocks_)),
+      length_(std::exchange(other.length_, 0)),
+      slot_(std::exchange(other.slot_, -1)),
+      steps_(std::move(other.steps_)),
+      marks_(std::move(other.marks_)) {}
+
+/// The first position whose keys a token at `position` sees.
+int64_t SequenceState::keys_from(size_t group, int64_t position) const {
+  const int64_t window = cache_->window(group);
+  return window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
+}
+
+void SequenceState::reserve(int64_t tokens) {
+  const int64_t size = cache_->block_tokens();
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    KvCache& cache = cache_->group(g);
+    std::vector<int32_t>& blocks = blocks_[g];
+    const auto written = static_cast<size_t>(length_ / size);  // first block that gets new tokens
+    if (written < blocks.size() && blocks[written] >= 0 && cache.shared(blocks[written])) {
+      const int32_t mine = cache.copy(blocks[written]);
+      cache.release(blocks[written]);
+      blocks[written] = mine;
+    }
+    while (static_cast<int64_t>(blocks.size()) * size < length_ + tokens) blocks.push_back(cache.take());
+  }
+}
+
+SequenceState::Slots SequenceState::advance(int64_t rows, KeepStates keep, bool in_place) {
+  Slots step;
+  step.out.assign(static_cast<size_t>(rows), -1);
+  if (recurrent()) {
+    RecurrentCache& cache = cache_->recurrent();
+    step.in = steps_.empty() ? slot_ : steps_.back().out.back();
+    try {
+      for (size_t t = keep == KeepStates::each ? 0 : step.out.size() - 1; t < step.out.size(); ++t)
+        step.out[t] =
+            in_place && keep == KeepStates::last && step.in >= 0 && !cache.shared(step.in) ? step.in : cache.take();
+    } catch (...) {
+      for (const int32_t slot : step.out)
+        if (slot >= 0 && slot != step.in) cache.release(slot);
+      throw;
+    }
+  }
+  steps_.push_back(step);
+  return step;
+}
+
+void SequenceState::set_slot(int32_t slot) {
+  if (slot != slot_ && slot_ >= 0) cache_->recurrent().release(slot_);
+  slot_ = slot;
+}
+
+void SequenceState::commit(int64_t tokens) {
+  require(!steps_.empty() && tokens > 0, "sequence: commit of a step that was not told");
+  const Slots step = std::move(steps_.front());
+  steps_.pop_front();
+  const auto rows = static_cast<int64_t>(step.out.size());
+  require(tokens == rows || (tokens < rows && steps_.empty()), "sequence: commit of ", tokens, " of ", rows, " tokens");
+  for (const std::vector<int32_t>& blocks : blocks_)
+    require(length_ + tokens <= static_cast<int64_t>(blocks.size()) * cache_->block_tokens(),
+            "sequence: commit of tokens that were not reserved");
+  if (recurrent()) {
+    const int32_t kept = step.out[static_cast<size_t>(tokens - 1)];
+    require(kept >= 0, "sequence: no state was kept behind ", tokens, " of ", rows, " tokens");
+    for (const int32_t slot : step.out)
+      if (slot >= 0 && slot != kept && slot != step.in) cache_->recurrent().release(slot);
+    set_slot(kept);
+  }
+  length_ += tokens;
+  release_behind_windows();
+}
+
+void SequenceState::cancel(size_t keep) {
+  for (; steps_.size() > keep; steps_.pop_back())
+    for (const int32_t slot : steps_.back().out)
+      if (slot >= 0 && slot != steps_.back().in) cache_->recurrent().release(slot);
+  int64_t tokens = length_;
+  for (const Slots& step : steps_) tokens += static_cast<int64_t>(step.out.size());
+  for (size_t g = 0; g < blocks_.size(); ++g) truncate(g, tokens);
+}
+
+/// One block more than the window needs stays: a rewind by a few tokens is common.
+void SequenceState::release_behind_windows() {
+  const int64_t size = cache_->block_tokens();
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    auto keep = static_cast<size_t>(keys_from(g, length_) / size);
+    keep -= std::min<size_t>(keep, 1);
+    for (size_t i = keep; i-- > 0 && blocks_[g][i] >= 0;) {
+      cache_->group(g).release(blocks_[g][i]);
+      blocks_[g][i] = -1;
+    }
+  }
+}
+
+void SequenceState::truncate(size_t group, int64_t tokens) {
+  const auto keep = static_cast<size_t>(blocks_for(tokens, cache_->block_tokens()));
+  std::vector<int32_t>& blocks = blocks_[group];
+  while (blocks.size() > keep) {
+    if (blocks.back() >= 0) cache_->group(group).release(blocks.back());
+    blocks.pop_back();
+  }
+}
+
+void SequenceState::mark() {
+  if (length_ == 0 || (!marks_.empty() && marks_.back().position == length_)) return;
+  Mark mark{length_, slot_, {}};
+  if (slot_ >= 0) cache_->recurrent().share(slot_);
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    std::vector<int32_t>& kept = mark.blocks.emplace_back();
+    if (cache_->window(g) == 0) continue;
+    kept.assign(static_cast<size_t>(blocks_for(length_, cache_->block_tokens())), -1);
+    for (auto i = static_cast<size_t>(keys_from(g, length_) / cache_->block_tokens()); i < kept.size(); ++i)
+      cache_->group(g).share(kept[i] = blocks_[g][i]);
+  }
+  marks_.push_back(std::move(mark));
+  if (marks_.size() <= kMarks) return;
+  // The one goes whose loss costs least: the tokens run again from the mark before, against its distance from the end.
+  size_t least = 0;
+  double best = 0.0;
+  for (size_t i = 0; i + 2 < marks_.size(); ++i) {
+    const int64_t before = i == 0 ? 0 : marks_[i - 1].position;
+    const double cost = static_cast<double>(marks_[i + 1].position - before) /
+                        static_cast<double>(length_ - marks_[i].position + cache_->block_tokens());
+    if (i == 0 || cost < best) best = cost, least = i;
+  }
+  drop(marks_[least]);
+  marks_.erase(marks_.begin() + static_cast<std::ptrdiff_t>(least));
+}
+
+void SequenceState::drop(Mark& mark) {
+  if (mark.slot >= 0) cache_->recurrent().release(mark.slot);
+  for (size_t g = 0; g < mark.blocks.size(); ++g)
+    for (const int32_t block : mark.blocks[g])
+      if (block >= 0) cache_->group(g).release(block);
+}
+
+void SequenceState::drop_marks_behind(int64_t position) {
+  while (!marks_.empty() && marks_.back().position > position) {
+    drop(marks_.back());
+    marks_.pop_back();
+  }
+}
+
+int64_t SequenceState::rewindable(int64_t to) const {
+  to = std::clamp<int64_t>(to, 0, length_);
+  bool here = to == length_ || !recurrent();
+  for (size_t g = 0; g < blocks_.size() && here; ++g) {
+    const auto from = static_cast<size_t>(keys_from(g, to) / cache_->block_tokens());
+    here = from >= blocks_[g].size() || to == 0 || blocks_[g][from] >= 0;
+  }
+  if (here) return to;
+  for (auto mark = marks_.rbegin(); mark != marks_.rend(); ++mark)
+    if (mark->position <= to) return mark->position;
+  return 0;
+}
+
+void SequenceState::rewind(int64_t to) {
+  require(to >= 0 && to <= length_, "sequence: rewind to ", to, " of ", length_);
+  require(steps_.empty(), "sequence: rewind while a step is not committed");
+  if (to == length_) return cancel();
+  if (to == 0) return clear();
+  const int64_t near = rewindable(to);
+  if (near != to)
+    fail(ErrorKind::state, "a rewind to ", to, " of ", length_,
+         " tokens needs a snapshot: recurrent states and windows go back to kept positions only, the last one before "
+         "is ",
+         near);
+  drop_marks_behind(to);
+  const Mark* mark = !marks_.empty() && marks_.back().position == to ? &marks_.back() : nullptr;
+  if (recurrent()) {
+    cache_->recurrent().share(mark->slot);
+    set_slot(mark->slot);
+  }
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    if (mark && cache_->window(g) > 0) {
+      for (const int32_t block : mark->blocks[g])
+        if (block >= 0) cache_->group(g).share(block);
+      truncate(g, 0);
+      blocks_[g] = mark->blocks[g];
+    } else {
+      truncate(g, to);
+    }
+  }
+  length_ = to;
+}
+
+void SequenceState::clear() {
+  cancel();
+  drop_marks_behind(-1);
+  set_slot(-1);
+  for (size_t g = 0; g < blocks_.size(); ++g) truncate(g, 0);
+  length_ = 0;
+}
+
+void SequenceState::share(const SequenceState& from) {
+  require(cache_ == from.cache_, "sequence: of another model");
+  clear();
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    const auto count = static_cast<size_t>(blocks_for(from.length_, cache_->block_tokens()));
+    blocks_[g].assign(from.blocks_[g].begin(), from.blocks_[g].begin() + static_cast<std::ptrdiff_t>(count));
+    for (const int32_t block : blocks_[g])
+      if (block >= 0) cache_->group(g).share(block);
+  }
+  slot_ = from.slot_;
+  if (slot_ >= 0) cache_->recurrent().share(slot_);
+  length_ = from.length_;
+}
+
+}  // namespace saragossa

@@ -1,0 +1,80 @@
+#pragma once
+// One sequence's part of a model's cache: blocks of keys and values, and the state of its recurrent layers.
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "state/model_cache.h"
+
+namespace saragossa {
+
+/// Whether a step's states are kept behind every row (drafts that may be refused) or behind the last one.
+enum class KeepStates { last, each };
+
+class SequenceState {
+ public:
+  explicit SequenceState(ModelCache& cache) : cache_(&cache), blocks_(cache.groups()) {}
+  ~SequenceState();
+  SequenceState(SequenceState&& other) noexcept;
+  SequenceState(const SequenceState&) = delete;
+  SequenceState& operator=(const SequenceState&) = delete;
+
+  /// Tokens that the cache holds.
+  int64_t length() const { return length_; }
+  /// Blocks of a group, from position 0; -1 where they were given back behind a window.
+  const std::vector<int32_t>& blocks(size_t group) const { return blocks_[group]; }
+
+  /// Blocks for `tokens` more; the first one that is written to is made private before.
+  void reserve(int64_t tokens);
+
+  /// Slots of a step of `rows` that was reserved: where it starts from (-1: zeros), and what each row leaves (-1:
+  /// nothing). Steps follow each other: one may be told before the one in front of it is committed.
+  /// in_place: the step may write over the state that it starts from, which is lost if it fails.
+  struct Slots {
+    int32_t in = -1;
+    std::vector<int32_t> out;
+  };
+  Slots advance(int64_t rows, KeepStates keep, bool in_place);
+  /// The first `tokens` rows of the oldest step: all of them, or fewer where the state behind each was kept; then no
+  /// step may stand behind it. Gives back blocks that no window reaches any more.
+  void commit(int64_t tokens);
+  /// Drops steps that were not committed, but for the oldest `keep` of them, and what was reserved for them.
+  void cancel(size_t keep = 0);
+
+  /// Keeps what a rewind to here needs, as long as the sequence is not rewound to a place before. Older marks make
+  /// room: those near the end stay dense.
+  void mark();
+  /// The last position up to `to` that rewind takes.
+  int64_t rewindable(int64_t to) const;
+  /// Drops what stands at position `to` and behind. Error(state) where a snapshot would be needed.
+  void rewind(int64_t to);
+  /// Becomes what `from` is, without copying it. Marks are not taken over.
+  void share(const SequenceState& from);
+
+ private:
+  struct Mark {
+    int64_t position = 0;
+    int32_t slot = -1;
+    std::vector<std::vector<int32_t>> blocks;  // of groups with a window, by group: those that are not given back
+  };
+
+  int64_t keys_from(size_t group, int64_t position) const;
+  void release_behind_windows();
+  void truncate(size_t group, int64_t tokens);
+  void drop(Mark& mark);
+  void drop_marks_behind(int64_t position);
+  void set_slot(int32_t slot);
+  void clear();
+  bool recurrent() const { return !cache_->recurrent().empty(); }
+
+  ModelCache* cache_;
+  std::vector<std::vector<int32_t>> blocks_;  // by group
+  int64_t length_ = 0;
+  int32_t slot_ = -1;  // of the state at length_; -1: zeros
+  std::deque<Slots> steps_;
+  std::vector<Mark> marks_;  // ascending
+};
+
+}  // namespace saragossa
