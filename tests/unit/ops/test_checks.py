@@ -76,7 +76,7 @@ BAD: dict[str, tuple[Callable[[Ops, Any], None], str]] = {
         "linear: bias is f32[5], expected f32[4]",
     ),
     "missing": (lambda o, e: e.add(f32(o, 2), f32(o, 2), core.Tensor()), "add: inputs must be f32"),
-    "group": (lambda o, e: e.linear_group(f32(o, 1, 8), []), "linear_group: 0 outputs, 1 to 3 are supported"),
+    "group": (lambda o, e: e.linear_group(f32(o, 1, 8), []), "linear_group: 0 outputs, 1 to 4 are supported"),
     "rope": (
         lambda o, e: e.rope(f32(o, 3, 2, 8), core.Rope(f32(o, 5)), i32(o, 3)),
         "rope: 10 rotated channels, heads have 8",
