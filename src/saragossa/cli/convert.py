@@ -12,9 +12,11 @@ from saragossa.errors import UsageError
 
 def run(args: argparse.Namespace) -> int:
     """Convert and say what was written."""
-    if args.group_size is not None and args.bits is None:
+    if args.group_size is not None and args.bits is None and args.mode in (None, "affine"):
         raise UsageError("--group-size has no effect without --bits", cure="add --bits 4")
-    if args.override and args.bits is None:
+    if args.mode == "affine" and args.bits is None:
+        raise UsageError("--mode affine has no effect without --bits", cure="add --bits 4")
+    if args.override and args.bits is None and args.mode is None:
         raise UsageError("--override has no effect without --bits", cure="add --bits 4")
     from saragossa.weights.convert import convert
 
@@ -22,7 +24,8 @@ def run(args: argparse.Namespace) -> int:
         Path(args.src),
         Path(args.dst),
         bits=args.bits,
-        group_size=args.group_size or 64,
+        group_size=args.group_size,
+        mode=args.mode or "affine",
         dtype=args.dtype,
         overrides=args.override,
         mtp=args.mtp,

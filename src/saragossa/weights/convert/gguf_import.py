@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from saragossa.weights.quantization import Affine
+from saragossa.weights.quantization import Format
 
 from .floats import TORCH, torch_name
 from .gguf_blocks import dequantize
@@ -21,12 +21,10 @@ _ROPE_FACTORS = "rope_freqs.weight"
 _DEFAULT_DTYPE = "bfloat16"
 
 
-def plan_gguf(
-    src: Path, bits: int | None, group_size: int, dtype: str | None, overrides: Sequence[str] = ()
-) -> Plan:
+def plan_gguf(src: Path, target: Format | None, dtype: str | None, overrides: Sequence[str] = ()) -> Plan:
     """The folder that `src` becomes.
 
-    Neither bits nor dtype: the file's own quantisation is kept. bits: dequantised to `dtype`
+    Neither target nor dtype: the file's own quantisation is kept. target: dequantised to `dtype`
     (bfloat16) and quantised anew, with `overrides` (schemes.py). dtype alone: dequantised.
     Raises UsageError for a wrong override, ConvertError if the file cannot be imported, before anything is
     written.
@@ -44,8 +42,8 @@ def plan_gguf(
     config |= tokens.ids
     block: dict[str, Any] | None = None
     skipped: list[str] = []
-    if bits is not None:
-        schemes = Schemes(Affine(bits, group_size), overrides)
+    if target is not None:
+        schemes = Schemes(target, overrides)
         jobs = requantized_jobs(file, wanted, TORCH[torch_dtype], schemes)
         block, skipped = schemes.block(src, tied=config["tie_word_embeddings"]), schemes.skipped
     elif dtype is not None:

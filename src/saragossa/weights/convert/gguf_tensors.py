@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from saragossa.errors import ConvertError
+from saragossa.weights.quantization import Format
 
 from . import gguf_blocks as blocks
 from .floats import Array, cast, from_float32
@@ -183,7 +184,7 @@ def requantized_jobs(file: GgufFile, wanted: list[Wanted], dtype: str, schemes: 
         if want.module:
             scheme = schemes.choose(want.role, want.name.removesuffix(".weight"), want.shape[-1])
             if scheme is not None:
-                job = quantized_job(job, scheme.bits, scheme.group_size)
+                job = quantized_job(job, scheme)
         jobs.append(job)
     return jobs
 
@@ -228,7 +229,9 @@ def _affine_job(file: GgufFile, want: Wanted, scale_dtype: str) -> tuple[Job, in
     kind = tensor.kind
     bits = blocks.REQUANTISED_BITS if kind in blocks.REQUANTISED else blocks.AFFINE[kind].bits
     if kind in blocks.REQUANTISED:
-        return quantized_job(_float_job(file, want, "F32"), bits, blocks.GROUP_SIZE, scale_dtype), bits
+        return quantized_job(
+            _float_job(file, want, "F32"), Format(bits, blocks.GROUP_SIZE), scale_dtype
+        ), bits
 
     def chunks() -> Iterator[tuple[Array, ...]]:
         for raw in _raw_rows(file, tensor, _row_order(want)):
@@ -239,7 +242,7 @@ def _affine_job(file: GgufFile, want: Wanted, scale_dtype: str) -> tuple[Job, in
                 from_float32(q.biases, scale_dtype),
             )
 
-    outputs = quantized_outputs(want.name, want.shape, bits, blocks.GROUP_SIZE, scale_dtype)
+    outputs = quantized_outputs(want.name, want.shape, Format(bits, blocks.GROUP_SIZE), scale_dtype)
     return Job(outputs, chunks, math.prod(want.shape)), bits
 
 

@@ -19,7 +19,7 @@ from saragossa.models import read_architecture, read_config_json
 from saragossa.models.mtp import prefix_of as mtp_prefix_of
 from saragossa.models.spec import ModelSpec
 from saragossa.weights.bind import bind
-from saragossa.weights.quantization import Affine
+from saragossa.weights.quantization import Format
 from saragossa.weights.safetensors import SafetensorsIndex
 
 from .floats import TORCH
@@ -55,16 +55,15 @@ _MTP_LAYERS = ("mtp_num_hidden_layers", "num_nextn_predict_layers")
 
 def plan_hf(
     src: Path,
-    bits: int | None,
-    group_size: int,
+    wanted: Format | None,
     dtype: str | None,
     overrides: Sequence[str] = (),
     *,
     mtp: bool = True,
 ) -> Plan:
-    """The folder that `src` becomes; dtype: torch's name; overrides: of the quantisation, see schemes.py.
+    """The folder that `src` becomes; wanted: how it is to be quantised; dtype: torch's name.
 
-    mtp: keep the multi-token prediction if there is one.
+    overrides: of the quantisation, see schemes.py. mtp: keep the multi-token prediction if there is one.
     Raises ModelError, ConfigError or WeightsError as loading would, ConvertError for a model that is
     quantised already or has no module that the group size divides, UsageError for a wrong override.
     """
@@ -75,8 +74,8 @@ def plan_hf(
     tensors = bind(spec, index)
     if any(tensor.kind != "dense" for tensor in tensors):
         raise _quantised(src, "its weights are packed")
-    schemes = Schemes(Affine(bits, group_size), overrides) if bits else None
-    target_dtype = dtype or (_config_dtype(config) if bits else None)
+    schemes = Schemes(wanted, overrides) if wanted else None
+    target_dtype = dtype or (_config_dtype(config) if wanted else None)
     jobs: list[Job] = []
     for target in targets(spec, tensors):
         cast = target_dtype is not None and not _keeps_dtype(spec, target.role)
@@ -84,7 +83,7 @@ def plan_hf(
         if schemes and target.module:
             scheme = schemes.choose(target.role, target.name.removesuffix(".weight"), target.columns)
             if scheme is not None:
-                job = quantized_job(job, scheme.bits, scheme.group_size)
+                job = quantized_job(job, scheme)
         jobs.append(job)
     if schemes:
         block = schemes.block(src, tied=spec.decoder.tied)

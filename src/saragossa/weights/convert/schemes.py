@@ -9,10 +9,10 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from saragossa.errors import ConvertError, UsageError
-from saragossa.weights.quantization import Affine, canonical, spellings
+from saragossa.weights.quantization import Format, canonical, spellings
 
 from .plan import quantization_block
-from .quantize import check_scheme
+from .quantize import check_format
 
 # What decides where a token goes is small: 8 bits, as mlx-lm has it.
 _ROUTERS = ("router", "shared_gate")
@@ -28,11 +28,11 @@ class Override:
 
     text: str
     pattern: str
-    scheme: Affine | None
+    scheme: Format | None
 
     @classmethod
-    def parse(cls, text: str, default: Affine) -> Override:
-        """Raises UsageError. Without a group that of `default` counts."""
+    def parse(cls, text: str, default: Format) -> Override:
+        """Affine; without a group that of `default` counts if it is affine, too. Raises UsageError."""
         pattern, equals, value = text.rpartition("=")
         match = _VALUE.fullmatch(value)
         if not equals or not pattern or match is None:
@@ -42,9 +42,11 @@ class Override:
             )
         if value == "float":
             return cls(text, pattern, None)
-        scheme = Affine(int(match["bits"]), int(match["group"] or default.group_size))
+        usual = default.group_size if default.mode == "affine" else None
         try:
-            check_scheme(scheme.bits, scheme.group_size)
+            scheme = check_format(
+                int(match["bits"]), int(match["group"]) if match["group"] else usual, "affine"
+            )
         except UsageError as error:
             raise UsageError(f"override {text!r:.100}: {error.message}", cure=error.cure) from error
         return cls(text, pattern, scheme)
@@ -59,7 +61,7 @@ class Schemes:
     skipped: modules left as they are because no group size divides their rows.
     """
 
-    def __init__(self, default: Affine, overrides: Sequence[str] = ()) -> None:
+    def __init__(self, default: Format, overrides: Sequence[str] = ()) -> None:
         """Raises UsageError for an override that is not understood."""
         self.default = default
         self.skipped: list[str] = []
@@ -69,7 +71,7 @@ class Schemes:
         self._entries: dict[str, Any] = {}
         self._quantised = 0
 
-    def choose(self, role: str, module: str, columns: int) -> Affine | None:
+    def choose(self, role: str, module: str, columns: int) -> Format | None:
         """The scheme of a module; None: it stays float. The last override whose pattern matches counts.
 
         role: of the spec; module: its name as written, without `.weight`; columns: of a row.
@@ -115,9 +117,9 @@ class Schemes:
         if not self._quantised:
             raise ConvertError(
                 f"{source}: the group size {self.default.group_size} divides the rows of none of its modules",
-                cure="use a smaller --group-size",
+                cure="use a smaller --group-size" if self.default.group_size > 32 else None,
             )
-        return quantization_block(self.default.bits, self.default.group_size) | self._entries
+        return quantization_block(self.default) | self._entries
 
     def _override(self, module: str) -> int | None:
         """Index of the last one that matches."""
@@ -129,10 +131,10 @@ class Schemes:
                 found = i
         return found
 
-    def _usual(self, role: str, columns: int) -> tuple[Affine, bool]:
+    def _usual(self, role: str, columns: int) -> tuple[Format, bool]:
         """mlx-lm's choice, and whether config.json names the module."""
         default = self.default
         if role.rpartition(".")[2] not in _ROUTERS or columns % default.group_size:
             return default, False
         group = default.group_size if columns % _ROUTER_GROUP else _ROUTER_GROUP
-        return Affine(_ROUTER_BITS, group), True
+        return Format(_ROUTER_BITS, group), True
