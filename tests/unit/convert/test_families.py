@@ -271,6 +271,18 @@ def test_overrides_by_name(tmp_path: Path) -> None:
     }
 
 
+def test_routers_and_overrides_stay_affine_beside_small_floats(tmp_path: Path) -> None:
+    """An entry without a mode is affine, as mlx reads it; groups are 64 where none is said."""
+    convert(moe(tmp_path / "in"), tmp_path / "out", mode="mxfp4", overrides=["lm_head=6"], progress=False)
+    bound = load(tmp_path / "out")
+    found = {role: (tensor.kind, tensor.bits, tensor.group_size) for role, tensor in bound.items()}
+    assert found["layers.0.experts_down"] == ("mxfp4", 4, 32)
+    assert found["layers.0.router"] == ("affine", 8, 64)
+    assert found["head"] == ("affine", 6, 64)
+    block = config_of(tmp_path / "out")["quantization"]
+    assert (block["mode"], block["lm_head"]) == ("mxfp4", {"group_size": 64, "bits": 6})
+
+
 def test_rows_that_do_not_divide_are_told(tmp_path: Path) -> None:
     """Experts' down has rows of 32; an override with a smaller group takes them."""
     source = moe(tmp_path / "in")
