@@ -15,11 +15,12 @@ import pytest
 import families
 import tiny_checkpoints as tiny
 from saragossa.errors import ConvertError, UsageError, WeightsError
+from saragossa.models import supported
 from saragossa.weights.bind import BoundTensor, bind
 from saragossa.weights.checkpoint import load_spec
 from saragossa.weights.convert import convert
 from saragossa.weights.convert.floats import from_float32, to_float32
-from saragossa.weights.convert.layout import copy_job, targets
+from saragossa.weights.convert.layout import QWEN3_5, copy_job, targets
 from saragossa.weights.safetensors import SafetensorsIndex
 
 FAMILIES = Path(__file__).parents[2] / "golden" / "families"
@@ -90,6 +91,13 @@ def write(folder: Path, config: dict[str, Any], shapes: families.Shapes) -> Path
 def test_there_are_goldens_of_every_family() -> None:
     kinds = {config_of(FAMILIES / name)["model_type"] for name in QUANTISED}
     assert kinds == {"qwen3_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe", "gemma4", "gemma4_unified"}
+
+
+def test_every_model_type_has_been_thought_of() -> None:
+    """A new one goes into this list when layout.py is right for it."""
+    dense = {"llama", "mistral", "qwen2", "qwen3", "gemma3", "gemma3_text"}
+    families = {"qwen3_moe", "qwen3_next", "gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"}
+    assert set(supported()) == dense | families | QWEN3_5
 
 
 @pytest.mark.parametrize("name", QUANTISED)
