@@ -1,11 +1,13 @@
 """Gated delta nets and experts beside transformers and llama.cpp: same shapes, interleaved, with verdicts.
 
-    python bench/families.py --slice models/a3b-slice --stack models/delta-stack --python-oracle peers/bin/python
+    python bench/families.py --slice models/a3b-slice --stack models/delta-stack \\
+        --python-oracle peers/bin/python
 
 make_families.py makes the folders. Of the slice the decode of one sequence is measured, against the memory
-bandwidth that its active bytes need (weights of the chosen experts, states read and written, keys and values);
-of the stack the prefill of 1k and 8k tokens. Each round starts every contender once in a process of its own;
-ratios are taken within a round. The exit code is 1 where a figure misses its target: use an idle machine.
+bandwidth that its active bytes need (weights of the chosen experts, states read and written, keys and
+values); of the stack the prefill of 1k and 8k tokens. Each round starts every contender once in a process of
+its own; ratios are taken within a round. The exit code is 1 where a figure misses its target: the machine
+must be idle.
 """
 
 from __future__ import annotations

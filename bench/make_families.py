@@ -1,4 +1,4 @@
-"""Make the checkpoints that families.py measures: parts of large models, at their shapes, with random weights.
+"""Make the checkpoints that families.py measures: parts of large models at their shapes, random weights.
 
     peers/bin/python bench/make_families.py a3b-slice models/a3b-slice
     peers/bin/python bench/make_families.py delta-stack models/delta-stack

@@ -117,7 +117,7 @@ def main() -> None:
     base = Ops(args.isa, activations="int15")
     layers = [experts(base, rng) for _ in range(args.layers)]
     print(f"# {base.device.description}; {args.layers} layers, {args.rows} rows")
-    print("threads,ms_layer,GB_s,membw_GB_s,of_membw,best_GB_s")
+    print("threads,ms_layer,GB_s,membw_GB_s,of_membw,best_GB_s,best_membw_GB_s")
     for threads in map(int, args.threads.split(",")):
         step = Step(Ops(args.isa, activations="int15", threads=threads), layers, args.rows)
         step.seconds()
@@ -131,7 +131,7 @@ def main() -> None:
             times.append(seconds / STEPS / args.layers * 1e3)
         rate, read = statistics.median(rates), statistics.median(reads)
         line = f"{threads},{statistics.median(times):.3f},{rate:.1f},{read:.1f},{rate / read:.2f}"
-        print(f"{line},{max(rates):.1f}")
+        print(f"{line},{max(rates):.1f},{max(reads):.1f}")
 
 
 if __name__ == "__main__":

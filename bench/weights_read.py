@@ -35,7 +35,7 @@ def bytes_per_token(folder: Path) -> int:
 
 
 def active_bytes(folder: Path, keys: int) -> int:
-    """`bytes_per_token`, the states of delta nets once read and once written, `keys` keys and values in bfloat16."""
+    """`bytes_per_token`, delta nets' states read and written once, `keys` keys and values in bfloat16."""
     config = json.loads((folder / "config.json").read_text())
     text = config.get("text_config", config)
     kinds = text["layer_types"]

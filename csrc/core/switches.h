@@ -21,6 +21,7 @@ struct Switches {
   int threads = 0;                        // 0: performance cores, within the cgroup's quota
   int spin_us = 50;                       // how long a worker spins before it sleeps
   bool cpu_fetch_ahead = true;            // false: a CPU linear does not fetch the first weights of the next one
+  bool chunked_delta = true;              // false: the delta rule goes row by row in a prefill, too
   bool run_ahead = true;                  // false: an asynchronous device gets a step only when the one before is done
   bool metal_resident = true;             // false: the Metal device runs each dispatch in a command buffer of its own
   bool metal_matmul = true;               // false: linears of many rows run in the Metal kernel for few

@@ -19,7 +19,8 @@ struct Executor {
         pool(s.threads, s.spin_us),
         linear(isa, s.activations, pool),
         moe(isa, s.activations, pool),
-        kernels(vector_kernels(isa)) {}
+        kernels(vector_kernels(isa)),
+        chunked_delta(s.chunked_delta && s.activations != Activations::f32) {}
 
   /// fn(begin, end) over [0, n) rows of `row_work` floats: on the caller where that is little, else in chunks.
   template <class Fn>
@@ -36,9 +37,11 @@ struct Executor {
   LinearEngine linear;
   MoeEngine moe;
   const VectorKernels& kernels;
+  const bool chunked_delta;  // not in the exact mode
   RopeTable rope_table;
   AttentionWorkspace attention;
   SampleWorkspace sample;
+  DeltaWorkspace delta;
 };
 
 }  // namespace saragossa::cpu

@@ -40,11 +40,11 @@ Matrix matrix_of(const Weight& w) {
   m.in = w.in;
   m.bits = w.bits;
   m.group = w.group;
-  m.dtype = w.affine() ? w.scales.dtype : w.data.dtype;
+  m.dtype = w.stored();
   m.data = raw_data<const uint8_t>(w.data);
-  if (w.affine()) {
+  if (w.quantised()) {
     m.scales = raw_data<const uint8_t>(w.scales);
-    m.biases = raw_data<const uint8_t>(w.biases);
+    m.biases = w.biases ? raw_data<const uint8_t>(w.biases) : m.scales;
   }
   return m;
 }
@@ -77,7 +77,10 @@ struct LinearEngine::Impl {
         pool(p),
         workers(static_cast<size_t>(p.size())) {}
 
-  bool quantised(const Matrix& w) const { return w.bits != 0 && activations != Activations::f32; }
+  /// Whether integers multiply it. E4M3 is no small integer: mxfp8 keeps float32 activations.
+  bool quantised(const Matrix& w) const {
+    return w.bits != 0 && activations != Activations::f32 && code_of(w) != kE4M3;
+  }
 
   PackFormat format_of(const Matrix& w, int64_t rows) const {
     return {activations, w.bits, w.group, w.in, rows > kMatvecRows};

@@ -110,7 +110,7 @@ void launch_matmul(MetalEncoder& encoder, const LinearJob& job) {
 }
 
 bool tensor_ops_take(const LinearJob& job) {
-  return !is_ragged(job) && (job.weight().affine() || job.weight().data.dtype != DType::f32);
+  return !is_ragged(job) && (job.weight().quantised() || job.weight().data.dtype != DType::f32);
 }
 
 void launch_matmul_tensor(MetalEncoder& encoder, const LinearJob& job) {

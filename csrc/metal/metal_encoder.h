@@ -78,8 +78,16 @@ class MetalEncoder final : public CommandEncoder {
                         float factor) override;
   void do_moe_down_norm(const Tensor& y, const Tensor& z, const Tensor& h, const Routes& routes, const Tensor& shared,
                         const Experts& experts, const Tensor& norm, float eps) override;
+  void do_norm_group(const Tensor& x, std::span<const NormOut> outs, float eps) override;
+  void do_attention_gated(const Tensor& y, const Tensor& q, const Tensor& gate, const KvLayer& kv, const Batch& batch,
+                          const AttentionParams& params) override;
   void do_qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm, const Rope& rope,
                          const KvLayer& kv, const Batch& batch) override;
+  void do_conv_qk_norm(const Tensor& y, const Tensor& x, const Tensor& w, const DeltaHeads& heads,
+                       const RecurrentLayer& state, const Batch& batch) override;
+  void do_delta_rule_norm(const Tensor& y, const Tensor& qkv, const DeltaGates& gates, const DeltaHeads& heads,
+                          const Tensor& z, const Tensor& w, float eps, const RecurrentLayer& state,
+                          const Batch& batch) override;
 
   bool has_fused(FusedOp op) const override;
   Tensor do_scratch(DType dtype, Shape shape) override { return step_->arena->take(dtype, shape); }

@@ -29,12 +29,10 @@ void expect_limits(const char* op, int64_t top_k, int64_t count) {
           " are supported; use the CPU device (--device cpu)");
 }
 
-/// Elements must be read one by one: see is_ragged of linear.h. Rows of h begin at multiples of their parts.
+/// Elements must be read one by one: see is_ragged of linear.h. Where both in a dispatch and all rows of h are
+/// whole, so are their parts.
 bool is_ragged(const MoeJob& job, const MoeWeights& weights) {
-  const Experts& e = job.experts;
-  const bool of_h = !weights.pair() && job.x.shape[1] == e.width() && job.y.shape[1] != e.width();
   bool whole = address_of(job.x) % 16 == 0 && job.x.shape[1] % 4 == 0;
-  if (of_h) whole = whole && e.intermediate % 8 == 0;
   bool codes = true;
   const auto see = [&](const Weight& w) {
     whole = whole && w.in % 8 == 0;
@@ -44,7 +42,7 @@ bool is_ragged(const MoeJob& job, const MoeWeights& weights) {
     if (weights.routed[i]) see(weights.routed[i]->weight);
     if (weights.shared[i]) see(*weights.shared[i]);
   }
-  require(codes || !weights.any().affine(), "metal: a quantised expert weight stands at no multiple of its alignment");
+  require(codes || !weights.any().quantised(), "metal: a quantised expert weight stands at no multiple of its alignment");
   return !whole || !codes;
 }
 
@@ -137,14 +135,13 @@ void run_in_bound(MetalEncoder& encoder, const MoeJob& job, int matrices, const 
 }  // namespace
 
 bool same_codes(const Weight& a, const Weight& b) {
-  if (a.bits != b.bits || a.group != b.group) return false;
-  return a.affine() ? a.scales.dtype == b.scales.dtype : a.data.dtype == b.data.dtype;
+  return a.bits == b.bits && a.group == b.group && a.format == b.format && a.stored() == b.stored();
 }
 
 Constants moe_constants(const MoeJob& job, const MoeWeights& weights, uint32_t epilogue, int64_t rows) {
   const Weight& w = weights.any();
-  const auto shift = w.affine() ? static_cast<uint32_t>(std::countr_zero(static_cast<unsigned>(w.group))) : 0u;
-  return {{static_cast<uint32_t>(w.bits), shift, shared_value(w.affine() ? w.scales.dtype : w.data.dtype), u32(rows),
+  const auto shift = w.quantised() ? static_cast<uint32_t>(std::countr_zero(static_cast<unsigned>(w.group))) : 0u;
+  return {{static_cast<uint32_t>(w.bits), shift, shared_value(w.stored()), u32(rows),
            weights.parts(), weights.shared[0] && job.gate ? 1u : 0u, epilogue, is_ragged(job, weights) ? 1u : 0u},
           8};
 }

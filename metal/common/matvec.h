@@ -22,10 +22,10 @@ inline void sg_add_products(const thread LinearRow* weight, const thread uint* x
     uint words[SG_MATVEC_OUTPUTS][Format::words];
     float scale[SG_MATVEC_OUTPUTS], bias[SG_MATVEC_OUTPUTS];
     for (uint r = 0; r < SG_MATVEC_OUTPUTS; ++r) Format::load(weight[r].codes, k, in, words[r]);
-    if (Format::affine)
+    if (Format::scaled)
       for (uint r = 0; r < SG_MATVEC_OUTPUTS; ++r) {
         scale[r] = sg_stored(weight[r].scales, k >> SG_GROUP_SHIFT, SG_DTYPE);
-        bias[r] = sg_stored(weight[r].biases, k >> SG_GROUP_SHIFT, SG_DTYPE);
+        if (Format::biased) bias[r] = sg_stored(weight[r].biases, k >> SG_GROUP_SHIFT, SG_DTYPE);
       }
     for (uint first = 0; first < Format::chunk; first += 8) {
       float w[SG_MATVEC_OUTPUTS][8];
@@ -39,7 +39,8 @@ inline void sg_add_products(const thread LinearRow* weight, const thread uint* x
           float dot = v[0] * w[r][0];
           for (uint i = 1; i < 8; ++i) dot = metal::fma(v[i], w[r][i], dot);
           thread float& to = acc[t * SG_MATVEC_OUTPUTS + r];
-          to = Format::affine ? metal::fma(scale[r], dot, metal::fma(bias[r], sum, to)) : to + dot;
+          if (Format::biased) to = metal::fma(bias[r], sum, to);
+          to = Format::scaled ? metal::fma(scale[r], dot, to) : to + dot;
         }
       }
     }
@@ -64,7 +65,12 @@ inline float sg_dot_products(const thread LinearRow* weight, device const float*
 
 template <uint rows>
 inline float sg_dot_products(const thread LinearRow* weight, device const float* x, XRows at, uint in, uint lane) {
+  if (sg_mx && SG_BITS == 4) return sg_dot_products<Mxfp4, rows>(weight, x, at, in, lane);
+  if (sg_mx) return sg_dot_products<Mxfp8, rows>(weight, x, at, in, lane);
+  if (SG_BITS == 2) return sg_dot_products<Affine2, rows>(weight, x, at, in, lane);
+  if (SG_BITS == 3) return sg_dot_products<Affine3, rows>(weight, x, at, in, lane);
   if (SG_BITS == 4) return sg_dot_products<Affine4, rows>(weight, x, at, in, lane);
+  if (SG_BITS == 5) return sg_dot_products<Affine5, rows>(weight, x, at, in, lane);
   if (SG_BITS == 6) return sg_dot_products<Affine6, rows>(weight, x, at, in, lane);
   if (SG_BITS == 8) return sg_dot_products<Affine8, rows>(weight, x, at, in, lane);
   if (SG_RAGGED) return sg_dot_products<DenseRagged, rows>(weight, x, at, in, lane);

@@ -9,27 +9,33 @@ constant bool sg_routed = (SG_OUTS & SG_MOE_ROUTED) != 0;
 constant bool sg_shared = (SG_OUTS & SG_MOE_SHARED) != 0;
 constant bool sg_shared_gate = (SG_OUTS & SG_MOE_SHARED) != 0 && SG_BIASED != 0;
 constant bool sg_pair = SG_EPILOGUE == SG_GATED;
-constant bool sg_routed_affine = (SG_OUTS & SG_MOE_ROUTED) != 0 && SG_BITS != 0;
-constant bool sg_shared_affine = (SG_OUTS & SG_MOE_SHARED) != 0 && SG_BITS != 0;
+constant bool sg_routed_scaled = (SG_OUTS & SG_MOE_ROUTED) != 0 && SG_BITS != 0;
+constant bool sg_shared_scaled = (SG_OUTS & SG_MOE_SHARED) != 0 && SG_BITS != 0;
+constant bool sg_routed_affine = (SG_OUTS & SG_MOE_ROUTED) != 0 && SG_BITS != 0 && SG_DTYPE != SG_E8M0;
+constant bool sg_shared_affine = (SG_OUTS & SG_MOE_SHARED) != 0 && SG_BITS != 0 && SG_DTYPE != SG_E8M0;
 constant bool sg_routed_pair = (SG_OUTS & SG_MOE_ROUTED) != 0 && SG_EPILOGUE == SG_GATED;
 constant bool sg_shared_pair = (SG_OUTS & SG_MOE_SHARED) != 0 && SG_EPILOGUE == SG_GATED;
-constant bool sg_routed_pair_affine = (SG_OUTS & SG_MOE_ROUTED) != 0 && SG_EPILOGUE == SG_GATED && SG_BITS != 0;
-constant bool sg_shared_pair_affine = (SG_OUTS & SG_MOE_SHARED) != 0 && SG_EPILOGUE == SG_GATED && SG_BITS != 0;
+constant bool sg_routed_pair_scaled = (SG_OUTS & SG_MOE_ROUTED) != 0 && SG_EPILOGUE == SG_GATED && SG_BITS != 0;
+constant bool sg_routed_pair_affine =
+    (SG_OUTS & SG_MOE_ROUTED) != 0 && SG_EPILOGUE == SG_GATED && SG_BITS != 0 && SG_DTYPE != SG_E8M0;
+constant bool sg_shared_pair_scaled = (SG_OUTS & SG_MOE_SHARED) != 0 && SG_EPILOGUE == SG_GATED && SG_BITS != 0;
+constant bool sg_shared_pair_affine =
+    (SG_OUTS & SG_MOE_SHARED) != 0 && SG_EPILOGUE == SG_GATED && SG_BITS != 0 && SG_DTYPE != SG_E8M0;
 
 // clang-format off
 #define SG_MOE_ARGUMENTS                                                                                        \
   device const uint* codes0 [[buffer(SG_MOE_CODES0), function_constant(sg_routed)]],                            \
-  device const uchar* scales0 [[buffer(SG_MOE_SCALES0), function_constant(sg_routed_affine)]],                  \
+  device const uchar* scales0 [[buffer(SG_MOE_SCALES0), function_constant(sg_routed_scaled)]],                  \
   device const uchar* biases0 [[buffer(SG_MOE_BIASES0), function_constant(sg_routed_affine)]],                  \
   device const uint* codes1 [[buffer(SG_MOE_CODES1), function_constant(sg_routed_pair)]],                       \
-  device const uchar* scales1 [[buffer(SG_MOE_SCALES1), function_constant(sg_routed_pair_affine)]],             \
+  device const uchar* scales1 [[buffer(SG_MOE_SCALES1), function_constant(sg_routed_pair_scaled)]],             \
   device const uchar* biases1 [[buffer(SG_MOE_BIASES1), function_constant(sg_routed_pair_affine)]],             \
   device const uint* shared_codes0 [[buffer(SG_MOE_SHARED_CODES0), function_constant(sg_shared)]],              \
-  device const uchar* shared_scales0 [[buffer(SG_MOE_SHARED_SCALES0), function_constant(sg_shared_affine)]],    \
+  device const uchar* shared_scales0 [[buffer(SG_MOE_SHARED_SCALES0), function_constant(sg_shared_scaled)]],    \
   device const uchar* shared_biases0 [[buffer(SG_MOE_SHARED_BIASES0), function_constant(sg_shared_affine)]],    \
   device const uint* shared_codes1 [[buffer(SG_MOE_SHARED_CODES1), function_constant(sg_shared_pair)]],         \
   device const uchar* shared_scales1                                                                            \
-      [[buffer(SG_MOE_SHARED_SCALES1), function_constant(sg_shared_pair_affine)]],                              \
+      [[buffer(SG_MOE_SHARED_SCALES1), function_constant(sg_shared_pair_scaled)]],                              \
   device const uchar* shared_biases1                                                                            \
       [[buffer(SG_MOE_SHARED_BIASES1), function_constant(sg_shared_pair_affine)]],                              \
   constant MoeParams& p [[buffer(SG_MOE_PARAMS)]]

@@ -24,6 +24,7 @@ class Device:
         threads: int = 0,
         spin_us: int = 50,
         cpu_fetch_ahead: bool = True,
+        chunked_delta: bool = True,
         run_ahead: bool = True,
         metal_resident: bool = True,
         metal_matmul: bool = True,

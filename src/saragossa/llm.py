@@ -34,7 +34,8 @@ class LLM:
 
     path_or_repo: a model folder, a Hugging Face repository (`org/name` or `org/name@revision`), or `demo`.
     device: "auto", "cpu" or "metal". threads: of the CPU device; None or 0: the performance cores.
-    exact: float32 activations and cache, weights as stored. context: tokens of a sequence at most; None: the
+    exact: float32 activations and cache, weights as stored. kv: how keys and values are stored, "bf16" (the
+    default), "u8" (8 bits: about half the memory) or "f32". context: tokens of a sequence at most; None: the
     model's own. Raises saragossa.errors.SaragossaError subclasses that name what is wrong and the cure.
 
     >>> with saragossa.LLM("demo") as llm:
@@ -48,6 +49,7 @@ class LLM:
         device: str = "auto",
         threads: int | None = None,
         exact: bool | None = None,
+        kv: str | None = None,
         context: int | None = None,
         revision: str | None = None,
         allow_download: bool = True,
@@ -57,7 +59,9 @@ class LLM:
             path_or_repo, revision=revision, allow_download=allow_download, progress=progress
         )
         start = time.perf_counter()
-        loaded = loading.load(self.model_dir, device=device, threads=threads, exact=exact, context=context)
+        loaded = loading.load(
+            self.model_dir, device=device, threads=threads, exact=exact, kv=kv, context=context
+        )
         self.tokenizer = Tokenizer.from_dir(self.model_dir, vocab=loaded.spec.decoder.vocab)
         _core.trim_heap()
         self.load_seconds = time.perf_counter() - start

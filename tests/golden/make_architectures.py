@@ -36,9 +36,12 @@ class Variant:
     bits: int
     group_size: int
     overrides: dict[str, Any] = field(default_factory=dict)
+    mode: str = "affine"
 
     @property
     def suffix(self) -> str:
+        if self.mode != "affine":
+            return self.mode
         return "mixed" if self.overrides else f"q{self.bits}g{self.group_size}"
 
 
@@ -90,6 +93,13 @@ def _rope(theta: float, **scaling: Any) -> dict[str, Any]:
 
 
 FULL_SET = (Variant(4, 64), Variant(6, 64), Variant(8, 32), Variant(4, 32))
+OTHERS = (
+    Variant(2, 64),
+    Variant(3, 32),
+    Variant(5, 64),
+    Variant(4, 32, mode="mxfp4"),
+    Variant(8, 32, mode="mxfp8"),
+)
 MIXED = Variant(
     4,
     64,
@@ -133,7 +143,7 @@ ARCHITECTURES = (
         "LlamaConfig",
         _base(**_shape(64, 320, 3, 4, 2, 48), rope_parameters=_rope(5e5)),
         {"rope_theta": 5e5, "rope_scaling": None, "pretraining_tp": 1},
-        variants=(*FULL_SET, MIXED),
+        variants=(*FULL_SET, *OTHERS, MIXED),
         long=600,
     ),
     Architecture(

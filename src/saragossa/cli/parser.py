@@ -139,6 +139,11 @@ def _add_engine_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="float32 activations and cache, weights as stored: the exact path",
     )
+    group.add_argument(
+        "--kv",
+        choices=("bf16", "u8", "f32"),
+        help="how keys and values are stored: u8 takes about half of bf16's memory (default: bf16)",
+    )
 
 
 def _add_chat_options(parser: argparse.ArgumentParser) -> None:
@@ -203,7 +208,14 @@ def _add_models(command: _Command) -> None:
 def _add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("src", type=name, metavar="SRC", help="a model folder, or a GGUF file")
     parser.add_argument("dst", type=name, metavar="DST", help="the new folder; it must not exist")
-    parser.add_argument("--bits", type=int, choices=(4, 6, 8), help="quantise (default: keep the weights)")
+    parser.add_argument(
+        "--bits", type=int, choices=(2, 3, 4, 5, 6, 8), help="quantise (default: keep the weights)"
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("affine", "mxfp4", "mxfp8"),
+        help="of quantisation (default: affine, which needs --bits)",
+    )
     parser.add_argument(
         "--group-size", type=int, choices=(32, 64, 128), help="weights that share a scale (default: 64)"
     )

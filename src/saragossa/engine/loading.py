@@ -17,6 +17,7 @@ from saragossa.weights.safetensors import SafetensorsIndex
 BLOCK_TOKENS = 256
 # Sequences of full context that fit the cache; its pages are committed only when they are written.
 CACHE_SEQUENCES = 8
+KV_DTYPES = ("bf16", "u8", "f32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +40,24 @@ def open_device(
     *,
     threads: int | None = None,
     exact: bool | None = None,
+    kv: str | None = None,
     switches: Mapping[str, Value] | None = None,
 ) -> tuple[_core.Device, dict[str, object]]:
     """A device with the switches of the environment, and all the switches' values.
 
-    exact: with those of EXACT. switches: by field name; they win over both.
+    exact: with those of EXACT. kv: how keys and values are stored, bf16, u8 or f32; None: the switch's.
+    switches: by field name; they win over all of these.
     """
     if exact not in (None, True, False):
         raise ParameterError("exact", f"exact: found {exact!r}, accepted is True or False")
+    if kv not in (None, *KV_DTYPES):
+        raise ParameterError("kv", f"kv: found {kv!r}, accepted is {', '.join(KV_DTYPES)}")
+    if exact and kv not in (None, "f32"):
+        raise ParameterError(
+            "kv", f"kv: found {kv!r}, accepted with exact is f32", cure="leave one of them out"
+        )
+    if kv is not None:
+        switches = {"kv_dtype": kv, **(switches or {})}
     if not isinstance(name, str):
         raise ParameterError("device", f"device: found {name!r}, accepted is auto, cpu or metal")
     values = switch_values(threads=threads, exact=exact, switches=switches)
@@ -58,6 +69,7 @@ def open_device(
         threads=int(values["threads"]),
         spin_us=int(values["spin_us"]),
         cpu_fetch_ahead=bool(values["cpu_fetch_ahead"]),
+        chunked_delta=bool(values["chunked_delta"]),
         run_ahead=bool(values["run_ahead"]),
         metal_resident=bool(values["metal_resident"]),
         metal_matmul=bool(values["metal_matmul"]),
@@ -100,6 +112,7 @@ def load(
     device: str = "auto",
     threads: int | None = None,
     exact: bool | None = None,
+    kv: str | None = None,
     context: int | None = None,
     switches: Mapping[str, Value] | None = None,
 ) -> Loaded:
@@ -107,7 +120,7 @@ def load(
 
     switches: by field name, before those of the environment and of `exact`.
     """
-    on, values = open_device(device, threads=threads, exact=exact, switches=switches)
+    on, values = open_device(device, threads=threads, exact=exact, kv=kv, switches=switches)
     spec = load_spec(folder)
     limit = spec.decoder.max_context
     if context is not None and not (type(context) is int and 1 <= context <= limit):

@@ -146,7 +146,8 @@ class TensorSpec:
       delta_dt_bias, delta_norm, delta_out;
       MLP: mlp_norm, gate, up, down, mlp_post_norm;
       experts, stacked along the rows: router, experts_gate, experts_up [experts * intermediate, hidden]
-      (or experts_gate_up [experts * 2 * intermediate, hidden]), experts_down [experts * hidden, intermediate];
+      (or experts_gate_up [experts * 2 * intermediate, hidden]), experts_down [experts * hidden,
+      intermediate];
       shared_gate_proj, shared_up, shared_down, shared_gate [1, hidden];
       Gemma 4: router_norm, router_scale [experts], moe_norm (of the experts' input), moe_post_norm,
       dense_post_norm (of each branch), per_layer_gate, per_layer_proj, per_layer_norm, layer_scalar [1].

@@ -107,6 +107,9 @@ def test_fit_counts_weights_and_cache() -> None:
     per_token = 2 * 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"]
     assert result.kv_bytes_per_token == per_token
     assert fit("x", folder, 1 << 40, None, "f32").kv_bytes_per_token == 2 * per_token
+    codes = 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * (config["head_dim"] + 4)
+    assert config["head_dim"] <= 64
+    assert fit("x", folder, 1 << 40, None, "u8").kv_bytes_per_token == codes
     file = (folder / "model.safetensors").stat().st_size
     assert 0.9 * file < result.weight_bytes < file
     assert result.fits

@@ -214,6 +214,10 @@ def test_convert(cli: Any, tmp_path: Path) -> None:
     assert result.out.startswith(f"{tmp_path / 'u4'}: llama, ")
     config = json.loads((tmp_path / "u4" / "config.json").read_text())
     assert config["quantization"]["bits"] == 4
+    result = cli("convert", str(CHECKPOINTS / "llama"), str(tmp_path / "mx"), "--mode", "mxfp8")
+    assert (result.code, result.err) == (0, "")
+    config = json.loads((tmp_path / "mx" / "config.json").read_text())
+    assert config["quantization"] == {"group_size": 32, "bits": 8, "mode": "mxfp8"}
     again = cli("convert", str(CHECKPOINTS / "llama"), str(tmp_path / "u4"), "--bits", "4")
     assert again.code == 1
     assert "exists" in one_line(again.err)
@@ -223,6 +227,8 @@ def test_convert(cli: Any, tmp_path: Path) -> None:
     ("source", "options", "code", "names"),
     [
         ("llama", ["--group-size", "32"], 2, "--bits"),
+        ("llama", ["--mode", "affine"], 2, "--bits"),
+        ("llama", ["--mode", "mxfp4", "--bits", "8"], 2, "mxfp4"),
         ("none", [], 1, "none"),
         ("llama/config.json", [], 1, "config.json"),
     ],

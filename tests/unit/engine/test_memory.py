@@ -23,7 +23,7 @@ DELTA = DeltaSpec(2, 6, 8, 12, conv_width=4)
 def test_layers_add_up() -> None:
     delta = LayerSpec(None, MlpSpec(8), delta=DELTA)
     layers = (layer(), layer(window=100), delta, layer(3, 8), layer(kv_from=0), delta)
-    cost = sequence_bytes(decoder(*layers), 2)
+    cost = sequence_bytes(decoder(*layers), "bf16")
     full, sliding = 2 * (2 * 16 + 3 * 8) * 2, 2 * 2 * 16 * 2
     assert cost == SequenceBytes(full, ((sliding, kept_tokens(100)),), 2 * delta_state_bytes(DELTA))
     assert cost.per_token == full + sliding

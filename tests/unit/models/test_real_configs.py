@@ -162,7 +162,7 @@ def test_what_a_sequence_takes(name: str) -> None:
     spec = build(name, fused(MODELS[name]["tensors"]))
     figures = FIGURES[name]
     assert parameters(spec).total - parameters(spec).active == figures.idle
-    cost = sequence_bytes(spec.decoder, 2)
+    cost = sequence_bytes(spec.decoder, "bf16")
     assert (cost.per_token, cost.recurrent) == (figures.per_token, figures.recurrent)
     assert cost.kv(K32) == figures.kv_32k
 

@@ -135,8 +135,8 @@ def sparse(ops: Ops, path: Path, dtype: str, shape: list[int], rows: dict[int, A
 
 
 def test_weights_beyond_32_bits(tmp_path: Path) -> None:
-    """512 experts of 4096 rows of 4096: more than 2^32 bytes, 2^33 values. The last ones are found."""
-    count, stride, hidden, inner, group = 512, 4096, 4096, 32, 64
+    """512 experts of 5120 rows of 4096: more than 2^32 bytes, 2^33 values. The last ones are found."""
+    count, stride, hidden, inner, group = 512, 5120, 4096, 32, 64
     small = Moe(1, 1, 1, hidden=hidden, inner=2 * inner, form=q(4, group))
     weight = small.gate_up()[0]
     ops, offset = ops_for("auto", "int15"), stride - 2 * inner
