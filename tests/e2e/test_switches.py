@@ -2,8 +2,8 @@
 greedy ids of the scalar reference; or it parts from them at a near tie that tests/golden/near_ties.json has.
 
 To qualify a new one, look at what `saragossa doctor --compare` says, as the failure spells it, and add
---record tests/golden/near_ties.json. A record stands for what rounds alike, whatever the order of sums is: for
-all instruction sets, and for further switches off.
+--record tests/golden/near_ties.json. A record stands for what rounds alike, whatever the order of sums is:
+for all instruction sets, and for further switches off.
 """
 
 from __future__ import annotations
