@@ -29,6 +29,7 @@ Decoder::Decoder(WeightLoader& weights, DecoderSpec spec, Device& device) : spec
     layers_.emplace_back(weights, spec_, layer, "layers." + std::to_string(i) + ".");
     if (layer.delta || !layer.attention->kv_from) last_stored_ = i;
   }
+  if (!spec_.mtp.empty()) mtp_.emplace(weights, spec_);
   if (spec_.per_layer_vocab == 0) return;
   const int64_t width = spec_.layers[0].per_layer_input;
   const int64_t all = width * static_cast<int64_t>(spec_.layers.size());
@@ -39,7 +40,7 @@ Decoder::Decoder(WeightLoader& weights, DecoderSpec spec, Device& device) : spec
 
 std::vector<CacheLayer> Decoder::cache_layers() const {
   std::vector<CacheLayer> out;
-  for (const LayerSpec& layer : spec_.layers) {
+  const auto add = [&](const LayerSpec& layer) {
     CacheLayer& to = out.emplace_back();
     if (layer.delta) {
       to.recurrent = {layer.delta->heads, layer.delta->conv_width};
@@ -49,7 +50,9 @@ std::vector<CacheLayer> Decoder::cache_layers() const {
       to.kv = {layer.attention->kv_heads, layer.attention->head_dim};
       to.window = layer.attention->window;
     }
-  }
+  };
+  for (const LayerSpec& layer : spec_.layers) add(layer);
+  for (const LayerSpec& layer : spec_.mtp) add(layer);
   return out;
 }
 
@@ -68,7 +71,7 @@ Tensor Decoder::per_layer_inputs(CommandEncoder& enc, const Tensor& x, const Ten
 }
 
 Decoder::Output Decoder::forward(CommandEncoder& enc, std::span<const Batch> batches, const ModelCache& cache,
-                                 const Tensor& rows, std::vector<Tensor>* trace) const {
+                                 const Tensor& rows, bool every, std::vector<Tensor>* trace) const {
   require(batches.size() == cache.groups(), "decoder: ", batches.size(), " batches for ", cache.groups(), " groups");
   const Batch& first = batches.front();
   const int64_t tokens = first.tokens();
@@ -77,10 +80,20 @@ Decoder::Output Decoder::forward(CommandEncoder& enc, std::span<const Batch> bat
   enc.embed(x, embed_, first.ids, spec_.embed_scale);
   const Tensor own = per_layer_inputs(enc, x, first.ids);
 
+  Output out;
+  const auto keep_trace = [&](const Tensor& behind) {
+    if (!trace || !rows) return;
+    const Tensor kept = enc.device().tensor(DType::f32, {rows.shape[0], spec_.hidden});
+    if (behind.shape[0] == tokens)
+      enc.gather_rows(kept, behind, rows);
+    else
+      enc.copy(kept, behind);  // rows were gathered already
+    trace->push_back(kept);
+  };
   layers_.front().begin(enc, x, s);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const DecoderLayer& layer = layers_[i];
-    const bool last = i + 1 == layers_.size(), enough = !rows && i == last_stored_;
+    const bool last = i + 1 == layers_.size(), enough = !rows && !every && i == last_stored_;
     if (const Attention* attention = layer.attention()) {
       const KvPlace place = cache.kv_place(i);
       const KvLayer& kv = cache.kv(place);
@@ -98,8 +111,14 @@ Decoder::Output Decoder::forward(CommandEncoder& enc, std::span<const Batch> bat
       const Shape& shape = own.shape;
       layer_input = own.slice(static_cast<int64_t>(i), 1).reshape({shape[1], shape[2]});
     }
-    if (last && rows.shape[0] < tokens) {
-      // Only the wanted rows go on from here.
+    if (!last || (rows && rows.shape[0] == tokens)) {
+      layer.finish(enc, x, mixed, last ? norm_ : layers_[i + 1].input_norm(), layer_input, s);
+      keep_trace(x);
+      continue;
+    }
+    // Only the wanted rows go on from here; where all are wanted as states, these go first and alone.
+    const Tensor all_x = x, all_mixed = mixed, all_input = layer_input;
+    if (rows) {
       const auto wanted = [&](const Tensor& from) {
         const Tensor to = enc.scratch(DType::f32, {rows.shape[0], from.shape[1]});
         enc.gather_rows(to, from, rows);
@@ -108,23 +127,31 @@ Decoder::Output Decoder::forward(CommandEncoder& enc, std::span<const Batch> bat
       x = wanted(x);
       mixed = wanted(mixed);
       if (layer_input) layer_input = wanted(layer_input);
+      layer.finish(enc, x, mixed, norm_, layer_input, s);
+      keep_trace(x);
     }
-    layer.finish(enc, x, mixed, last ? norm_ : layers_[i + 1].input_norm(), layer_input, s);
-    if (trace && rows) {
-      const Tensor kept = enc.device().tensor(DType::f32, {rows.shape[0], spec_.hidden});
-      if (x.shape[0] == tokens)
-        enc.gather_rows(kept, x, rows);
-      else
-        enc.copy(kept, x);  // rows were gathered already
-      trace->push_back(kept);
+    if (!every) continue;
+    if (rows) {
+      out.normed = enc.scratch(DType::f32, {rows.shape[0], spec_.hidden});
+      enc.copy(out.normed, rows_view(s.normed, rows.shape[0], spec_.hidden));
     }
+    layer.finish(enc, all_x, all_mixed, norm_, all_input, s);
+    out.every = rows_view(s.normed, tokens, spec_.hidden);
   }
+  if (!rows) return out;
 
-  const Tensor normed = rows_view(s.normed, x.shape[0], spec_.hidden);
-  const Tensor logits = enc.scratch(DType::f32, {x.shape[0], spec_.vocab});
-  enc.linear(logits, normed, head_);
-  if (spec_.final_softcap > 0.0f) enc.softcap(logits, spec_.final_softcap);
-  return {logits, normed, x};
+  if (!out.normed) out.normed = rows_view(s.normed, x.shape[0], spec_.hidden);
+  if (every && !out.every) out.every = out.normed;
+  out.logits = logits(enc, out.normed);
+  out.hidden = x;
+  return out;
+}
+
+Tensor Decoder::logits(CommandEncoder& enc, const Tensor& normed) const {
+  const Tensor out = enc.scratch(DType::f32, {normed.shape[0], spec_.vocab});
+  enc.linear(out, normed, head_);
+  if (spec_.final_softcap > 0.0f) enc.softcap(out, spec_.final_softcap);
+  return out;
 }
 
 }  // namespace saragossa

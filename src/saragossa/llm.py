@@ -14,11 +14,20 @@ from saragossa.engine import loading
 from saragossa.engine.batch import generate_batch
 from saragossa.engine.generation import Timing, stream_tokens
 from saragossa.engine.memory import peak_rss_bytes
-from saragossa.engine.options import Chunk, Completion, GenerationOptions, Metrics
+from saragossa.engine.options import (
+    Chunk,
+    Completion,
+    GenerationOptions,
+    Metrics,
+    SpeculationMethod,
+    check_speculation,
+)
 from saragossa.engine.session import Progress, Session
+from saragossa.engine.speculation import DRAFT_TOKENS, Speculator, check_vocabulary
 from saragossa.errors import UsageError
 from saragossa.text.generation_defaults import GenerationDefaults
 from saragossa.text.tokenizer import Tokenizer
+from saragossa.weights.checkpoint import load_spec
 from saragossa.weights.locate import locate
 
 if TYPE_CHECKING:
@@ -35,7 +44,9 @@ class LLM:
     path_or_repo: a model folder, a Hugging Face repository (`org/name` or `org/name@revision`), or `demo`.
     device: "auto", "cpu" or "metal". threads: of the CPU device; None or 0: the performance cores.
     exact: float32 activations and cache, weights as stored. context: tokens of a sequence at most; None: the
-    model's own. Raises saragossa.errors.SaragossaError subclasses that name what is wrong and the cure.
+    model's own. speculate: who drafts tokens ahead, for speed alone: "mtp" (the checkpoint's own head), "draft" (the
+    model `draft_model`, with the same tokenizer), "lookup" (what stood in the text before) or "off"; draft_tokens: at
+    most, 1 to 7. Raises saragossa.errors.SaragossaError subclasses that name what is wrong and the cure.
 
     >>> with saragossa.LLM("demo") as llm:
     ...     print(llm.chat([{"role": "user", "content": "Hello"}]).text)
@@ -49,15 +60,36 @@ class LLM:
         threads: int | None = None,
         exact: bool | None = None,
         context: int | None = None,
+        speculate: SpeculationMethod | None = None,
+        draft_model: str | Path | None = None,
+        draft_tokens: int | None = None,
         revision: str | None = None,
         allow_download: bool = True,
         progress: bool = False,
     ) -> None:
+        method = check_speculation(speculate, draft_model, draft_tokens)
         self.model_dir = locate(
             path_or_repo, revision=revision, allow_download=allow_download, progress=progress
         )
+        draft_dir = None
+        if draft_model is not None:
+            draft_dir = locate(draft_model, allow_download=allow_download, progress=progress)
         start = time.perf_counter()
-        loaded = loading.load(self.model_dir, device=device, threads=threads, exact=exact, context=context)
+        if draft_dir is not None:
+            load_spec(draft_dir)  # what is wrong with it is said before the model's weights are loaded
+            check_vocabulary(self.model_dir, draft_dir)
+        loaded = loading.load(
+            self.model_dir,
+            device=device,
+            threads=threads,
+            exact=exact,
+            context=context,
+            mtp=method == "mtp",
+        )
+        draft = None
+        if draft_dir is not None:
+            draft = loading.load_draft(draft_dir, loaded, device=device, threads=threads, exact=exact)
+        self.speculator = Speculator(method, draft_tokens or DRAFT_TOKENS, method == "mtp", draft)
         self.tokenizer = Tokenizer.from_dir(self.model_dir, vocab=loaded.spec.decoder.vocab)
         _core.trim_heap()
         self.load_seconds = time.perf_counter() - start
@@ -72,6 +104,7 @@ class LLM:
     def close(self) -> None:
         """Let go of the weights and the cache. Further calls raise UsageError."""
         self._loaded = None
+        self.speculator = Speculator("off", DRAFT_TOKENS, mtp=False, draft=None)
 
     def __enter__(self) -> Self:
         return self
@@ -135,7 +168,7 @@ class LLM:
     def session(self) -> Session:
         """A fresh sequence, for step-by-step work: prefill(ids), step()."""
         loaded = self.loaded
-        return Session(loaded.model, self.context, loaded.chunk)
+        return Session(loaded.model, self.context, loaded.chunk, self.speculator)
 
     def stream(
         self,
@@ -189,7 +222,8 @@ class LLM:
     ) -> Completion | list[Completion]:
         """Complete a prompt (a string or token ids), or each of a list of them, decoded together.
 
-        Only what the options say applies: the default is greedy. See GenerationOptions.
+        Only what the options say applies: the default is greedy. See GenerationOptions. A list is decoded without
+        drafts: its rows share the weights' loads already.
         """
         chosen = _chosen(options, overrides)
         if _is_prompt(prompts):

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 def check_engine_options(args: argparse.Namespace) -> None:
     """Refuse bad values before anything is fetched or loaded."""
     runtime_flags.switches(threads=args.threads)
+    from saragossa.engine.options import check_speculation
+
+    check_speculation(args.speculate, args.draft_model, args.draft_tokens)
 
 
 def open_model(args: argparse.Namespace) -> LLM:
@@ -27,5 +30,8 @@ def open_model(args: argparse.Namespace) -> LLM:
         threads=args.threads,
         exact=True if args.exact else None,
         context=args.context,
+        speculate=args.speculate,
+        draft_model=args.draft_model,
+        draft_tokens=args.draft_tokens,
         progress=sys.stderr.isatty(),
     )

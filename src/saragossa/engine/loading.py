@@ -35,6 +35,11 @@ def open_device(
 
     exact: float32 activations and a float32 cache; no tensor operations, which round to half.
     """
+    values = _switches(name, threads=threads, exact=exact)
+    return _open(name, values), dict(values)
+
+
+def _switches(name: str, *, threads: int | None, exact: bool | None) -> dict[str, runtime_flags.Value]:
     if exact not in (None, True, False):
         raise ParameterError("exact", f"exact: found {exact!r}, accepted is True or False")
     overrides: dict[str, bool | str] = (
@@ -42,8 +47,11 @@ def open_device(
     )
     if not isinstance(name, str):
         raise ParameterError("device", f"device: found {name!r}, accepted is auto, cpu or metal")
-    values = runtime_flags.switches(threads=threads, **overrides)
-    device = _core.Device(
+    return runtime_flags.switches(threads=threads, **overrides)
+
+
+def _open(name: str, values: dict[str, runtime_flags.Value]) -> _core.Device:
+    return _core.Device(
         name,
         fused=bool(values["fused"]),
         activations=str(values["activations"]),
@@ -61,7 +69,6 @@ def open_device(
         metal_command_macs=int(values["metal_command_macs"]),
         kernel_cache=_kernel_cache(name),
     )
-    return device, dict(values)
 
 
 def _kernel_cache(device: str) -> str:
@@ -80,10 +87,16 @@ def load(
     threads: int | None = None,
     exact: bool | None = None,
     context: int | None = None,
+    mtp: bool = False,
+    on: _core.Device | None = None,
 ) -> Loaded:
-    """Check everything that can be checked without reading weights, then bind them to a device."""
-    on, values = open_device(device, threads=threads, exact=exact)
-    spec = load_spec(folder)
+    """Check everything that can be checked without reading weights, then bind them to a device.
+
+    mtp: with the head for multi-token prediction. on: a device that is open already.
+    """
+    values = _switches(device, threads=threads, exact=exact)
+    on = _open(device, values) if on is None else on
+    spec = load_spec(folder, mtp=mtp)
     limit = spec.decoder.max_context
     if context is not None and not (type(context) is int and 1 <= context <= limit):
         raise ParameterError(
@@ -96,3 +109,11 @@ def load(
         on, spec.decoder, tensors, blocks=blocks, block_tokens=BLOCK_TOKENS, kv_dtype=str(values["kv_dtype"])
     )
     return Loaded(model, on, spec, context, int(str(values["prefill_chunk"])))
+
+
+def load_draft(
+    folder: Path, target: Loaded, *, device: str, threads: int | None, exact: bool | None
+) -> Loaded:
+    """A draft model beside `target`, on its device and with its context, as far as it goes."""
+    context = min(target.context, load_spec(folder).decoder.max_context)
+    return load(folder, device=device, threads=threads, exact=exact, context=context, on=target.device)

@@ -56,7 +56,7 @@ def sequence_bytes(decoder: DecoderSpec, kv_bytes: int) -> SequenceBytes:
     """kv_bytes: of a stored key or value. Layers that take another's keys add nothing."""
     full, recurrent = 0, 0
     sliding: dict[int, int] = {}
-    for layer in decoder.layers:
+    for layer in (*decoder.layers, *(decoder.mtp.layers if decoder.mtp else ())):
         if layer.delta is not None:
             recurrent += delta_state_bytes(layer.delta)
         attention = layer.attention
