@@ -197,7 +197,7 @@ def _mlx_wrong_ids(model: Any, prompt: Any, greedy: Any) -> int:
 
 def dequantise(folder: Path) -> dict[str, Any]:
     """Names of the MLX file to float32 arrays: an own reading of the layout, not mlx's."""
-    quantization = json.loads((folder / "config.json").read_text())["quantization"]
+    quantization = json.loads((folder / "config.json").read_text()).get("quantization", {})
     stored = _load_arrays(folder)
     result = {}
     for name, array in stored.items():
@@ -215,11 +215,12 @@ def dequantise(folder: Path) -> dict[str, Any]:
 
 
 def _unpack(words: Any, bits: int, group_size: int, scales: Any, biases: Any) -> Any:
-    """uint32 [out, in * bits / 32], a row-wise LSB-first bit stream, to float32 [out, in]."""
+    """uint32 [..., in * bits / 32], a row-wise LSB-first bit stream, to float32 [..., in]."""
+    rows = words.shape[:-1]
     stream = np.unpackbits(np.ascontiguousarray(words).view(np.uint8), axis=-1, bitorder="little")
-    codes = (stream.reshape(len(words), -1, bits) * (1 << np.arange(bits))).sum(-1).astype(np.float32)
-    groups = codes.reshape(len(words), -1, group_size) * scales[..., None] + biases[..., None]
-    return groups.reshape(len(words), -1)
+    codes = (stream.reshape(*rows, -1, bits) * (1 << np.arange(bits))).sum(-1).astype(np.float32)
+    groups = codes.reshape(*rows, -1, group_size) * scales[..., None] + biases[..., None]
+    return groups.reshape(*rows, -1)
 
 
 def _load_arrays(folder: Path) -> dict[str, Any]:
