@@ -2,8 +2,8 @@
 // The head for multi-token prediction: from the state at a position and the token behind it, the token after that.
 //
 // x = fc([norm(embedding of the next token), norm(state)]), then layers with keys and values of their own, a norm, and
-// the decoder's head. A state is what the decoder's head reads: behind the final norm. The pair of the state at position
-// t and token t + 1 stands at position t, so its keys lie in the sequence's own blocks.
+// the decoder's head. A state is what the decoder's head reads: behind the final norm. The pair of the state at
+// position t and token t + 1 stands at position t, so its keys lie in the sequence's own blocks.
 
 #include <span>
 #include <vector>

@@ -66,8 +66,7 @@ void bind_session(py::module_& m) {
       .def(
           "step", [](Session& s, const Ids& rows) { s.step(rows); }, py::arg("rows"), Release())
       .def(
-          "drawn",
-          [](const Session& s, int row) { return to_tuple(s.drawn(row)); }, py::arg("row"))
+          "drawn", [](const Session& s, int row) { return to_tuple(s.drawn(row)); }, py::arg("row"))
       .def(
           "verify",
           [](Session& s, int row, const Ids& drafts) {

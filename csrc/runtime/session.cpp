@@ -49,8 +49,10 @@ Session::Session(std::shared_ptr<Model> model, int rows, int64_t context)
 
 Session::Draws Session::make_draws(int64_t rows) const {
   Device& device = *model_->device;
-  Draws out{device.tensor(DType::i32, {rows}), device.tensor(DType::f32, {rows, 1 + max_logprobs}),
-            device.tensor(DType::i32, {rows, 1 + max_logprobs}), {}};
+  Draws out{device.tensor(DType::i32, {rows}),
+            device.tensor(DType::f32, {rows, 1 + max_logprobs}),
+            device.tensor(DType::i32, {rows, 1 + max_logprobs}),
+            {}};
   if (mtp()) out.states = device.tensor(DType::f32, {rows, hidden_width()});
   return out;
 }

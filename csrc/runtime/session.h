@@ -81,7 +81,7 @@ class Session {
   int64_t context() const { return context_; }
   int64_t vocab() const { return model_->decoder->spec().vocab; }
   int64_t layers() const { return static_cast<int64_t>(model_->decoder->spec().layers.size()); }
-  /// Tokens of a row in the cache; the last drawn one is not yet among them.
+  /// Tokens of a row in the cache; the last drawn one is not yet among them, nor what is verified and not kept yet.
   int64_t length(int row) const { return at(row).state.length(); }
 
   /// Before a row's prefill. Penalties take what the row holds for its prompt; a drawn token that was not run yet, and
@@ -96,12 +96,17 @@ class Session {
   void prefill(int row, std::span<const int32_t> tokens, bool draw);
   /// One token for each of the rows, which are distinct and have a drawn token.
   void step(std::span<const int32_t> rows);
-  const Drawn& drawn(int row) const { return at(row).drawn; }
+  /// The last one, of a verification that is not kept yet too.
+  const Drawn& drawn(int row) const {
+    const Row& r = at(row);
+    return r.verified ? r.verified->drawn.back() : r.drawn;
+  }
 
   static constexpr int64_t kMostDrafts = 7;  // rows whose sums a device adds as those of one, less the drawn token's
   /// Runs the row's drawn token and drafts of what follows it. Returns the tokens drawn: one more than drafts that were
   /// right. They are kept, as by as many steps, unless `keep` says otherwise before anything else is asked of the
-  /// session. Error(usage) for a row with a mask; where it fails, the row stays as it was.
+  /// session. A row with a mask, which stands for one draw, has its drafts ignored. Where it fails, the row stays as it
+  /// was.
   std::vector<Drawn> verify(int row, std::span<const int32_t> drafts);
   /// Keeps the first `count` tokens of the row's last verify: one at least. The last of them is then the drawn one.
   void keep(int row, int64_t count);

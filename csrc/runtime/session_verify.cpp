@@ -47,8 +47,8 @@ std::vector<Drawn> Session::verify(int row, std::span<const int32_t> drafts) {
   if (!r.has_drawn) fail(ErrorKind::usage, "session: row ", row, " has no drawn token to go on from");
   if (static_cast<int64_t>(drafts.size()) > kMostDrafts)
     fail(ErrorKind::usage, drafts.size(), " drafts, ", kMostDrafts, " are verified at once");
-  if (r.masked) fail(ErrorKind::usage, "session: row ", row, " has a mask, which stands for one draw only");
   settle();
+  if (r.masked) drafts = {};  // the mask stands for one draw
   try {
     return run_verify(row, drafts);
   } catch (const Error& error) {
@@ -77,8 +77,7 @@ std::vector<Drawn> Session::run_verify(int row, std::span<const int32_t> drafts)
     if (mtp()) enc->copy(verification_.draws.states.slice(0, n), out.every);
     if (r.sampling.penalties()) {
       const int64_t vocab = out.logits.shape[1];
-      if (!verification_.counts)
-        verification_.counts = model_->device->tensor(DType::u32, {kMostDrafts + 1, vocab});
+      if (!verification_.counts) verification_.counts = model_->device->tensor(DType::u32, {kMostDrafts + 1, vocab});
       args.counts = verification_.counts.slice(0, n);
       uint32_t* to = host_data<uint32_t>(args.counts);
       std::copy_n(host_data<uint32_t>(counts_.slice(row, 1)), vocab, to);
@@ -87,6 +86,7 @@ std::vector<Drawn> Session::run_verify(int row, std::span<const int32_t> drafts)
         ++(to += vocab)[draft];
       }
     }
+    if (r.masked) args.mask = masks_.slice(row, 1);
     if (r.sampling.params.top_logprobs >= 0) {
       args.logprobs = verification_.draws.logprobs.slice(0, n);
       args.logprob_ids = verification_.draws.logprob_ids.slice(0, n);
@@ -156,7 +156,8 @@ RowView Session::view(int row) {
 
 void Session::follow(int row, const RowView& from) {
   Row& r = at(row);
-  if (r.tokens != from.tokens) fail(ErrorKind::usage, "session: row ", row, " has other tokens than the one it follows");
+  if (r.tokens != from.tokens)
+    fail(ErrorKind::usage, "session: row ", row, " has other tokens than the one it follows");
   Sampling sampling = from.sampling;
   sampling.params.top_logprobs = -1;
   configure(row, sampling);

@@ -143,7 +143,9 @@ def _add_engine_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_draft_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("drafts", "tokens that are guessed and verified: faster or not, the same text")
+    group = parser.add_argument_group(
+        "drafts", "tokens that are guessed and verified: faster or not, the same text"
+    )
     group.add_argument(
         "--speculate",
         choices=DRAFTERS,
@@ -152,7 +154,9 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--draft-model", type=name, metavar="MODEL", help="a small model with the same tokenizer"
     )
-    group.add_argument("--draft-tokens", type=positive, metavar="N", help="guesses at most, 1 to 7 (default: 5)")
+    group.add_argument(
+        "--draft-tokens", type=positive, metavar="N", help="guesses at most, 1 to 7 (default: 5)"
+    )
 
 
 def _add_chat_options(parser: argparse.ArgumentParser) -> None:

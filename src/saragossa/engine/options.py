@@ -33,8 +33,8 @@ class GenerationOptions:
     stop: strings that end the text; they are not part of it.
     top_logprobs: None: no log probabilities; n: of each token and of the n likeliest.
     ignore_eos: go on past end tokens.
-    speculate: who drafts tokens ahead ("off", "mtp", "draft", "lookup"); None: as the LLM was loaded. It changes
-    speed alone. draft_tokens: drafts at most, 1 to 7; None: the LLM's.
+    speculate: who drafts tokens ahead ("off", "mtp", "draft", "lookup"); None: as the LLM was loaded. It
+    changes speed alone. draft_tokens: drafts at most, 1 to 7; None: the LLM's.
     """
 
     max_tokens: int | None = None
@@ -137,7 +137,7 @@ class GenerationOptions:
 
 
 def check_speculation(method: object, draft_model: object, draft_tokens: object) -> SpeculationMethod:
-    """The method that a model is to be loaded for. Raises ParameterError, before anything is fetched or loaded."""
+    """The method that a model is to be loaded for. Raises ParameterError, before anything is fetched."""
     _check_drafts(method, draft_tokens)
     if method is None:
         method = "off" if draft_model is None else "draft"

@@ -1,4 +1,4 @@
-"""One sequence on a loaded model: prefill in chunks, then a token a step; several at once where drafts are right."""
+"""One sequence on a loaded model: prefill in chunks, then a token a step, several where drafts are right."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ class Session:
         self._pace = Pace(0 if speculator is None else speculator.most)
         self._drawn: tuple[int, list[tuple[int, float]]] | None = None  # the last token
         self._ahead: deque[tuple[int, list[tuple[int, float]]]] = deque()
-        self._returned: int | None = None  # of a verification that is not kept yet: tokens that steps returned
+        self._returned: int | None = (
+            None  # of a verification that is not kept yet: tokens that steps returned
+        )
 
     def configure(self, options: GenerationOptions) -> None:
         """Sampling of the next draws. Raises ParameterError."""

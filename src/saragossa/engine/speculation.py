@@ -1,4 +1,4 @@
-"""Speculative decoding: who drafts, and how a generation asks for it. The output is that of plain decoding."""
+"""Speculative decoding: who drafts, and how a generation asks for it. The output is plain decoding's."""
 
 from __future__ import annotations
 
