@@ -44,9 +44,9 @@ class LLM:
     path_or_repo: a model folder, a Hugging Face repository (`org/name` or `org/name@revision`), or `demo`.
     device: "auto", "cpu" or "metal". threads: of the CPU device; None or 0: the performance cores.
     exact: float32 activations and cache, weights as stored. context: tokens of a sequence at most; None: the
-    model's own. speculate: who drafts tokens ahead, for speed alone: "mtp" (the checkpoint's own head), "draft"
-    (the model `draft_model`, with the same tokenizer), "lookup" (what stood in the text before) or "off";
-    draft_tokens: at most, 1 to 7.
+    model's own. speculate: who drafts tokens ahead, for speed alone: "mtp" (the checkpoint's own head),
+    "draft" (the model `draft_model`, with the same tokenizer), "lookup" (what stood in the text before) or
+    "off"; draft_tokens: at most, 1 to 7.
     Raises saragossa.errors.SaragossaError subclasses that name what is wrong and the cure.
 
     >>> with saragossa.LLM("demo") as llm:

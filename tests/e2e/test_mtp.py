@@ -1,4 +1,4 @@
-"""The head for multi-token prediction. A garbage one would give the right text: its drafts are held to others."""
+"""The head for multi-token prediction. Whatever it says the text is right: its drafts are held to others."""
 
 from __future__ import annotations
 
