@@ -25,19 +25,8 @@ Tensor MtpHead::join(CommandEncoder& enc, const Decoder& decoder, const Tensor& 
   enc.embed(embedded, decoder.embedding(), ids, decoder.spec().embed_scale);
   enc.rms_norm(embedded, embedded, embed_norm_, eps);
   enc.rms_norm(both.slice(rows, rows), states, hidden_norm_, eps);
-  Tensor joined = both;
-  if (rows > 1) {  // a pair's halves follow each other
-    const Tensor order = enc.device().tensor(DType::i32, {2 * rows});
-    int32_t* to = host_data<int32_t>(order);
-    for (int64_t r = 0; r < rows; ++r) {
-      *to++ = static_cast<int32_t>(r);
-      *to++ = static_cast<int32_t>(rows + r);
-    }
-    joined = enc.scratch(DType::f32, {2 * rows, hidden});
-    enc.gather_rows(joined, both, order);
-  }
   const Tensor x = enc.scratch(DType::f32, {rows, hidden});
-  enc.linear(x, joined.reshape({rows, 2 * hidden}), fc_);
+  enc.linear(x, side_by_side(enc, both, 2), fc_);
   return x;
 }
 

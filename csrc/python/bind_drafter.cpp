@@ -12,6 +12,7 @@ void bind_drafter(py::module_& m) {
   py::class_<LookupDrafter, Drafter>(m, "LookupDrafter", py::module_local())
       .def(py::init<int64_t, int64_t>(), py::arg("shortest") = 2, py::arg("longest") = 8);
   py::class_<MtpDrafter, Drafter>(m, "MtpDrafter", py::module_local()).def(py::init<>());
+  py::class_<BlockDrafter, Drafter>(m, "BlockDrafter", py::module_local()).def(py::init<>());
   py::class_<ModelDrafter, Drafter>(m, "ModelDrafter", py::module_local())
       .def(py::init<std::shared_ptr<Model>, int64_t, int64_t>(), py::arg("model"), py::arg("context"),
            py::arg("chunk") = 512, Release());

@@ -82,6 +82,18 @@ void bind_session(py::module_& m) {
           py::arg("row"), py::arg("drafts"))
       .def("keep", &Session::keep, py::arg("row"), py::arg("count"), Release())
       .def("draft_by_mtp", &Session::draft_by_mtp, py::arg("row"), py::arg("count"), Release())
+      .def("draft_by_block", &Session::draft_by_block, py::arg("row"), py::arg("count"), Release())
+      .def(
+          "block_logits",
+          [](Session& s, int row, int64_t count) {
+            std::vector<float> values;
+            {
+              const ReleasedGil released;
+              values = s.block_logits(row, count);
+            }
+            return to_array(values, count);
+          },
+          py::arg("row"), py::arg("count"))
       .def(
           "mtp_logits",
           [](Session& s, int row, const Ids& drafts) {

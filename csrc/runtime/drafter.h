@@ -34,6 +34,14 @@ class MtpDrafter : public Drafter {
   }
 };
 
+/// A block drafter that was loaded with the model.
+class BlockDrafter : public Drafter {
+ public:
+  std::vector<int32_t> propose(Session& session, int row, int64_t most) override {
+    return session.draft_by_block(row, most);
+  }
+};
+
 /// Another, smaller model with the same tokens. It draws with the row's own noise, so that sampled drafts are right
 /// where both models agree.
 class ModelDrafter : public Drafter {

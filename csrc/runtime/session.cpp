@@ -30,7 +30,7 @@ Session::Session(std::shared_ptr<Model> model, int rows, int64_t context)
   const int64_t vocab = model_->decoder->spec().vocab;
   const int64_t size = model_->cache->block_tokens();
   rows_.reserve(static_cast<size_t>(rows));
-  for (int i = 0; i < rows; ++i) rows_.emplace_back(*model_->cache);
+  for (int i = 0; i < rows; ++i) rows_.emplace_back(*model_->cache).tail = HiddenTail(block() ? 0 : 1);
   ids_ = device.tensor(DType::i32, {n});
   positions_ = device.tensor(DType::i32, {n});
   sequence_ = device.tensor(DType::i32, {n});
@@ -53,7 +53,7 @@ Session::Draws Session::make_draws(int64_t rows) const {
             device.tensor(DType::f32, {rows, 1 + max_logprobs}),
             device.tensor(DType::i32, {rows, 1 + max_logprobs}),
             {}};
-  if (mtp()) out.states = device.tensor(DType::f32, {rows, hidden_width()});
+  if (has_head()) out.states = device.tensor(DType::f32, {rows, state_width()});
   return out;
 }
 
@@ -247,7 +247,7 @@ void Session::append(int row, std::span<const int32_t> tokens,
   settle();
   stepping_.clear();
   const bool had_drawn = std::exchange(r.has_drawn, false);
-  r.tail.rewind(r.state.length(), {}, hidden_width());  // the last pair was the drawn token's
+  r.tail.rewind(r.state.length(), {}, state_width());  // the last pair was the drawn token's
   Tensor states;
   try {
     auto enc = model_->device->begin();
@@ -255,14 +255,14 @@ void Session::append(int row, std::span<const int32_t> tokens,
       if (had_drawn) sync(row);  // the token was counted when it was drawn
       count_prompt(row, tokens);
     }
-    r.state.reserve(static_cast<int64_t>(tokens.size()), mtp() ? r.tail.pairs() : r.state.length());
+    r.state.reserve(static_cast<int64_t>(tokens.size()), has_head() ? r.tail.pairs() : r.state.length());
     const std::vector<int32_t> rows(tokens.size(), row);
     std::vector<Batch> step = batches(tokens, rows);
     // Not in place: an interrupted prompt leaves the row's state as it was.
     advance_states(step.front(), std::span(&row, 1), KeepStates::last, false);
     step = of_groups(step.front());
     const Decoder::Output out = encode(*enc, step);
-    if (mtp()) states = encode_pairs(*enc, row, tokens, out.every);
+    if (has_head()) states = encode_pairs(*enc, row, tokens, out.every);
     enc->submit(true).wait();
   } catch (...) {
     r.has_drawn = had_drawn;
@@ -279,7 +279,7 @@ void Session::prefill(int row, std::span<const int32_t> tokens, bool draw) {
   append(row, tokens, [&](CommandEncoder& enc, std::span<const Batch> b) {
     Tensor wanted;
     if (draw) wanted = upload(*model_->device, std::vector<int32_t>{static_cast<int32_t>(tokens.size()) - 1});
-    Decoder::Output out = model_->decoder->forward(enc, b, *model_->cache, wanted, mtp() != nullptr);
+    Decoder::Output out = model_->decoder->forward(enc, b, *model_->cache, wanted, has_head());
     if (draw) encode_draws(enc, out.logits, std::vector<int32_t>{row}, b[0].sequence.slice(0, 1), draws_[0]);
     return out;
   });
@@ -306,7 +306,7 @@ void Session::mark(int row) {
   Row& r = at(row);
   r.state.mark();
   if (!mtp() || r.state.length() == 0) return;
-  const std::span<const float> last = r.tail.last(hidden_width());
+  const std::span<const float> last = r.tail.last(state_width());
   r.marked[r.state.length()] = {last.begin(), last.end()};
   std::erase_if(r.marked, [&](const auto& entry) { return r.state.rewindable(entry.first) != entry.first; });
   if (constexpr size_t kMost = 16; r.marked.size() > kMost) r.marked.erase(r.marked.begin());
@@ -326,7 +326,7 @@ void Session::rewind(int row, int64_t to) {
   settle();
   r.state.rewind(to);
   const auto marked = r.marked.find(to);
-  r.tail.rewind(to, marked == r.marked.end() ? std::span<const float>() : marked->second, hidden_width());
+  r.tail.rewind(to, marked == r.marked.end() ? std::span<const float>() : marked->second, state_width());
   r.marked.erase(r.marked.upper_bound(to), r.marked.end());
   stepping_.clear();
   r.has_drawn = false;
@@ -341,7 +341,7 @@ std::shared_ptr<const Snapshot> Session::snapshot(int row) {
   settle();
   std::shared_ptr<Snapshot> out(new Snapshot(model_));
   out->tail_ = r.tail;
-  out->tail_.rewind(r.state.length(), {}, hidden_width());  // the drawn token is not in it
+  out->tail_.rewind(r.state.length(), {}, state_width());  // the drawn token is not in it
   out->state_.share(r.state);
   out->tokens_ = r.tokens;
   out->generated_ = r.generated;
@@ -372,7 +372,7 @@ std::vector<float> Session::logits(int row, std::span<const int32_t> tokens) {
     std::vector<int32_t> all(tokens.size());
     std::iota(all.begin(), all.end(), 0);
     const Tensor wanted = upload(*model_->device, all);
-    Decoder::Output forward = model_->decoder->forward(enc, b, *model_->cache, wanted, mtp() != nullptr);
+    Decoder::Output forward = model_->decoder->forward(enc, b, *model_->cache, wanted, has_head());
     out = model_->device->tensor(DType::f32, forward.logits.shape);
     enc.gather_rows(out, forward.logits, wanted);
     return forward;
@@ -386,7 +386,7 @@ std::vector<float> Session::hidden(int row, std::span<const int32_t> tokens) {
   std::vector<Tensor> layers;
   append(row, tokens, [&](CommandEncoder& enc, std::span<const Batch> b) {
     const Tensor wanted = upload(*model_->device, std::vector<int32_t>{static_cast<int32_t>(tokens.size()) - 1});
-    return model_->decoder->forward(enc, b, *model_->cache, wanted, mtp() != nullptr, &layers);
+    return model_->decoder->forward(enc, b, *model_->cache, wanted, has_head(), &layers);
   });
   std::vector<float> out;
   for (const Tensor& layer : layers) {

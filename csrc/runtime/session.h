@@ -110,10 +110,14 @@ class Session {
   std::vector<Drawn> verify(int row, std::span<const int32_t> drafts);
   /// Keeps the first `count` tokens of the row's last verify: one at least. The last of them is then the drawn one.
   void keep(int row, int64_t count);
-  /// Drafts of what follows the row's drawn token, by the model's MTP head; fewer where the context ends.
+  /// Drafts of what follows the row's drawn token, by the model's MTP head or its block drafter; fewer where the
+  /// context ends.
   std::vector<int32_t> draft_by_mtp(int row, int64_t count);
+  std::vector<int32_t> draft_by_block(int row, int64_t count);
   /// Logits [count, vocab] of such drafts, for diagnosis; `drafts` are given instead of drawn.
   std::vector<float> mtp_logits(int row, std::span<const int32_t> drafts);
+  /// Logits [count, vocab] of the first drafts of a block.
+  std::vector<float> block_logits(int row, int64_t count);
   RowView view(int row);
   /// For a drafter's row whose tokens are those of `from` so far: it draws as that row will draw.
   void follow(int row, const RowView& from);
@@ -154,7 +158,7 @@ class Session {
     bool counted = false;  // its row of counts_ may hold something
     Drawn drawn;
     bool has_drawn = false;
-    HiddenTail tail;                               // of models with an MTP head
+    HiddenTail tail;                               // of models with a head for drafts
     std::map<int64_t, std::vector<float>> marked;  // the state in front of a marked position
     std::optional<Verified> verified;
   };
@@ -162,7 +166,7 @@ class Session {
   /// What a step draws: row i of the step at i. Two of them: one is read while the next step fills the other.
   struct Draws {
     Tensor ids, logprobs, logprob_ids;
-    Tensor states;  // f32 [rows, hidden] where the model has an MTP head
+    Tensor states;  // f32 [rows, state_width] where the model has a head for drafts
   };
   struct RunningStep {
     std::vector<int32_t> rows;
@@ -200,12 +204,15 @@ class Session {
   void committed(Row& row, std::span<const int32_t> tokens, bool generated);
 
   const MtpHead* mtp() const { return model_->decoder->mtp(); }
-  int64_t hidden_width() const { return model_->decoder->spec().hidden; }
+  const BlockHead* block() const { return model_->decoder->block(); }
+  /// The model has a head for drafts, which wants each token's state.
+  bool has_head() const { return mtp() || block(); }
+  int64_t state_width() const { return model_->decoder->state_width(); }
   /// The row's pending states on the device, with room for `more` behind them.
   Tensor pending_states(const Row& row, int64_t more) const;
   /// Batches of pairs of the row that begin at position `first`; ids are the next tokens.
   std::vector<Batch> pair_batches(int row, const Tensor& ids, int64_t first);
-  /// Keys and values of the MTP head for the pairs that end with `tokens`, which are not in the row yet.
+  /// Keys and values of the head for the pairs that end with `tokens`, which are not in the row yet.
   /// every: their states. Returns these, for end_pairs once all has run.
   Tensor encode_pairs(CommandEncoder& enc, int row, std::span<const int32_t> tokens, const Tensor& every);
   void end_pairs(Row& row, const Tensor& states);
@@ -213,6 +220,10 @@ class Session {
   void catch_up(int row);
   /// Drafts behind the drawn token: drawn, or as they are `given`; logits f32 [count, vocab] where wanted.
   void run_mtp(int row, int64_t count, std::span<const int32_t> given, const Tensor& logits);
+  void run_block(int row, int64_t count, const Tensor& logits);
+  /// Error(usage) unless there is the head and a drawn token; settles the session.
+  void begin_drafts(int row, bool head, const char* name);
+  std::vector<int32_t> drafted(int64_t count) const;
   /// What the row draws with in steps to come, the one after `first` others at the first row of the logits.
   SampleArgs args_ahead(int row, const Tensor& logits, int64_t first);
   std::vector<Drawn> run_verify(int row, std::span<const int32_t> drafts);

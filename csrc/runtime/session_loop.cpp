@@ -61,9 +61,9 @@ Session::RunningStep Session::start_step(std::span<const int32_t> rows, int64_t 
   RunningStep step{{rows.begin(), rows.end()}, std::exchange(next_draws_, 1 - next_draws_), of_groups(b), {}, {}, {}};
   auto enc = model_->device->begin();
   const Decoder::Output out =
-      model_->decoder->forward(*enc, step.batches, *model_->cache, identity_.slice(0, n), mtp() != nullptr);
+      model_->decoder->forward(*enc, step.batches, *model_->cache, identity_.slice(0, n), has_head());
   const Tensor& logits = out.logits;
-  if (mtp()) enc->copy(draws_[step.draws].states.slice(0, n), out.every);
+  if (has_head()) enc->copy(draws_[step.draws].states.slice(0, n), out.every);
   const bool draw_later = ahead > 0 && guided(rows);
   if (!draw_later) encode_end(*enc, step, logits);
   stepping_.clear();  // until the step is done, what the device holds is not to be trusted
@@ -129,11 +129,11 @@ void Session::step(std::span<const int32_t> rows) {
   bool drawn = true;
   const Draws& draws = draws_[step->draws];
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (mtp()) at(rows[i]).tail.append(floats_of(draws.states.slice(static_cast<int64_t>(i), 1)));
+    if (has_head()) at(rows[i]).tail.append(floats_of(draws.states.slice(static_cast<int64_t>(i), 1)));
     drawn &= read_draw(rows[i], draws, static_cast<int64_t>(i));
   }
   if (!drawn) fail_draw();
-  if (mtp())
+  if (has_head())
     for (const int32_t row : rows) catch_up(row);
 }
 

@@ -71,10 +71,9 @@ std::vector<Drawn> Session::run_verify(int row, std::span<const int32_t> drafts)
     std::vector<Batch> step = batches(run, std::vector<int32_t>(run.size(), row));
     advance_states(step.front(), std::span(&row, 1), KeepStates::each, false);
     step = of_groups(step.front());
-    const Decoder::Output out =
-        model_->decoder->forward(*enc, step, *model_->cache, identity_.slice(0, n), mtp() != nullptr);
+    const Decoder::Output out = model_->decoder->forward(*enc, step, *model_->cache, identity_.slice(0, n), has_head());
     SampleArgs args = args_ahead(row, out.logits, 0);
-    if (mtp()) enc->copy(verification_.draws.states.slice(0, n), out.every);
+    if (has_head()) enc->copy(verification_.draws.states.slice(0, n), out.every);
     if (r.sampling.penalties()) {
       const int64_t vocab = out.logits.shape[1];
       if (!verification_.counts) verification_.counts = model_->device->tensor(DType::u32, {kMostDrafts + 1, vocab});
@@ -109,9 +108,9 @@ std::vector<Drawn> Session::run_verify(int row, std::span<const int32_t> drafts)
   }
   run.resize(verified.drawn.size());
   verified.run = std::move(run);
-  if (mtp()) {
+  if (has_head()) {
     const float* states = host_data<float>(verification_.draws.states);
-    verified.states.assign(states, states + static_cast<int64_t>(verified.run.size()) * hidden_width());
+    verified.states.assign(states, states + static_cast<int64_t>(verified.run.size()) * state_width());
   }
   std::vector<Drawn> out = verified.drawn;
   if (out.front().id < 0) {
@@ -134,7 +133,7 @@ void Session::close(int row, int64_t count) {
   const Verified verified = *std::exchange(r.verified, std::nullopt);
   committed(r, std::span(verified.run).first(static_cast<size_t>(count)), true);
   r.state.cancel();  // what was reserved for refused drafts
-  if (mtp()) r.tail.append(std::span(verified.states).first(static_cast<size_t>(count * hidden_width())));
+  if (has_head()) r.tail.append(std::span(verified.states).first(static_cast<size_t>(count * state_width())));
   r.draws += static_cast<uint32_t>(count);
   r.drawn = verified.drawn[static_cast<size_t>(count - 1)];
   r.has_drawn = r.drawn.id >= 0;

@@ -25,6 +25,8 @@ from saragossa.engine.options import (
 from saragossa.engine.session import Progress, Session
 from saragossa.engine.speculation import DRAFT_TOKENS, Speculator, check_vocabulary
 from saragossa.errors import UsageError
+from saragossa.models import read_config_json
+from saragossa.models.block_drafter import is_block_drafter
 from saragossa.text.generation_defaults import GenerationDefaults
 from saragossa.text.tokenizer import Tokenizer
 from saragossa.weights.checkpoint import load_spec
@@ -76,7 +78,8 @@ class LLM:
         if draft_model is not None:
             draft_dir = locate(draft_model, allow_download=allow_download, progress=progress)
         start = time.perf_counter()
-        if draft_dir is not None:
+        block = draft_dir is not None and is_block_drafter(read_config_json(draft_dir))
+        if draft_dir is not None and not block:
             load_spec(draft_dir)  # what is wrong with it is said before the model's weights are loaded
             check_vocabulary(self.model_dir, draft_dir)
         loaded = loading.load(
@@ -86,11 +89,12 @@ class LLM:
             exact=exact,
             context=context,
             mtp=method == "mtp",
+            block_drafter=draft_dir if block else None,
         )
         draft = None
-        if draft_dir is not None:
+        if draft_dir is not None and not block:
             draft = loading.load_draft(draft_dir, loaded, device=device, threads=threads, exact=exact)
-        self.speculator = Speculator(method, draft_tokens or DRAFT_TOKENS, method == "mtp", draft)
+        self.speculator = Speculator(method, draft_tokens or DRAFT_TOKENS, method == "mtp", draft, block)
         self.tokenizer = Tokenizer.from_dir(self.model_dir, vocab=loaded.spec.decoder.vocab)
         _core.trim_heap()
         self.load_seconds = time.perf_counter() - start
@@ -105,7 +109,7 @@ class LLM:
     def close(self) -> None:
         """Let go of the weights and the cache. Further calls raise UsageError."""
         self._loaded = None
-        self.speculator = Speculator("off", DRAFT_TOKENS, mtp=False, draft=None)
+        self.speculator = Speculator("off", DRAFT_TOKENS)
 
     def __enter__(self) -> Self:
         return self

@@ -30,7 +30,7 @@ def plain(core: _core.Session, prompt: list[int], options: dict[str, object], co
 def test_drafts_give_what_plain_steps_give(name: str, exact: bool, prompt: list[int]) -> None:
     core = session(name, exact=exact)
     for options in (GREEDY, SAMPLED):
-        want = plain(core, prompt, options, 18)
+        want = plain(core, prompt, options, 19)
         truth = [token for token, _ in want]  # type: ignore[misc]
         out = plain(core, prompt, options, 1)
         for drafts, right in ((7, 7), (4, 2), (0, 0), (5, 0), (3, 3)):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saragossa import _core, runtime_flags
-from saragossa.errors import ParameterError
+from saragossa.errors import ConfigError, ParameterError
 from saragossa.models.spec import ModelSpec
-from saragossa.weights.bind import bind
+from saragossa.weights.bind import BoundTensor, bind
 from saragossa.weights.checkpoint import load_spec
 from saragossa.weights.safetensors import SafetensorsIndex
 
@@ -88,27 +88,44 @@ def load(
     exact: bool | None = None,
     context: int | None = None,
     mtp: bool = False,
+    block_drafter: Path | None = None,
     on: _core.Device | None = None,
 ) -> Loaded:
     """Check everything that can be checked without reading weights, then bind them to a device.
 
-    mtp: with the head for multi-token prediction. on: a device that is open already.
+    mtp: with the head for multi-token prediction. block_drafter: folder of a DFlash drafter for this model.
+    on: a device that is open already.
     """
     values = _switches(device, threads=threads, exact=exact)
     on = _open(device, values) if on is None else on
     spec = load_spec(folder, mtp=mtp)
+    beside: list[BoundTensor] = []
+    if block_drafter is not None:
+        spec, beside = _with_block_drafter(spec, block_drafter)
     limit = spec.decoder.max_context
     if context is not None and not (type(context) is int and 1 <= context <= limit):
         raise ParameterError(
             "context", f"context: found {context!r}, accepted is 1 to {limit}, the model's own"
         )
     context = context or limit
-    tensors = bind(spec, SafetensorsIndex.open(folder))
+    tensors = bind(spec, SafetensorsIndex.open(folder)) + beside
     blocks = -(-context // BLOCK_TOKENS) * CACHE_SEQUENCES
     model = _core.Model(
         on, spec.decoder, tensors, blocks=blocks, block_tokens=BLOCK_TOKENS, kv_dtype=str(values["kv_dtype"])
     )
     return Loaded(model, on, spec, context, int(str(values["prefill_chunk"])))
+
+
+def _with_block_drafter(spec: ModelSpec, folder: Path) -> tuple[ModelSpec, list[BoundTensor]]:
+    from saragossa.models import read_config_json
+    from saragossa.models.block_drafter import attach
+
+    index = SafetensorsIndex.open(folder)
+    try:
+        spec, own = attach(spec, read_config_json(folder), index)
+    except ConfigError as exc:
+        raise ConfigError(f"{folder / 'config.json'}: {exc.message}", cure=exc.cure) from exc
+    return spec, bind(own, index)
 
 
 def load_draft(

@@ -55,8 +55,9 @@ class SequenceBytes:
 def sequence_bytes(decoder: DecoderSpec, kv_bytes: int) -> SequenceBytes:
     """kv_bytes: of a stored key or value. Layers that take another's keys add nothing."""
     full, recurrent = 0, 0
+    heads = [*(decoder.mtp.layers if decoder.mtp else ()), *(decoder.block.layers if decoder.block else ())]
     sliding: dict[int, int] = {}
-    for layer in (*decoder.layers, *(decoder.mtp.layers if decoder.mtp else ())):
+    for layer in (*decoder.layers, *heads):
         if layer.delta is not None:
             recurrent += delta_state_bytes(layer.delta)
         attention = layer.attention

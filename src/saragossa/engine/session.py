@@ -52,7 +52,7 @@ class Session:
         self.stats = SpeculationStats()
         speculator = self._speculator
         if speculator is None:
-            speculator = Speculator("off", MAX_DRAFT_TOKENS, mtp=False, draft=None)
+            speculator = Speculator("off", MAX_DRAFT_TOKENS)
         method = options.speculate or speculator.method
         if method != self._method:
             self._drafter = speculator.drafter(method)

@@ -52,8 +52,9 @@ class Speculator:
 
     method: SpeculationMethod
     most: int
-    mtp: bool
-    draft: Loaded | None
+    mtp: bool = False
+    draft: Loaded | None = None
+    block: bool = False  # its draft model is a block drafter, loaded with it
     adaptive: bool = True
 
     def drafter(self, method: SpeculationMethod) -> _core.Drafter | None:
@@ -66,6 +67,8 @@ class Speculator:
                     "speculate", "speculate: the model was loaded without its MTP head", cure=_cure("mtp")
                 )
             return _core.MtpDrafter()
+        if method == "draft" and self.block:
+            return _core.BlockDrafter()
         if method == "draft":
             if self.draft is None:
                 raise ParameterError("speculate", "speculate: no draft model was loaded", cure=_cure("draft"))
