@@ -92,14 +92,17 @@ void CommandEncoder::rope(const Tensor& x, const Rope& rope, const Tensor& posit
 
 void CommandEncoder::kv_append(const KvLayer& kv, const Tensor& k, const Tensor& v, const Batch& batch) {
   check::kv_append(kv, k, v, batch);
-  record("kv_append", TensorList(k, v, batch.positions, batch.sequence, batch.block_table), TensorList(kv.k, kv.v));
+  record("kv_append", TensorList(k, v, batch.positions, batch.sequence, batch.block_table),
+         TensorList(kv.k, kv.v, kv.k_scales, kv.v_scales));
   do_kv_append(kv, k, v, batch);
 }
 
 void CommandEncoder::attention(const Tensor& y, const Tensor& q, const KvLayer& kv, const Batch& batch,
                                const AttentionParams& params) {
   check::attention(y, q, kv, batch, params);
-  record("attention", TensorList(q, kv.k, kv.v, batch.positions, batch.sequence, batch.block_table), TensorList(y));
+  record("attention",
+         TensorList(q, kv.k, kv.v, kv.k_scales, kv.v_scales, batch.positions, batch.sequence, batch.block_table),
+         TensorList(y));
   do_attention(y, q, kv, batch, params);
 }
 
@@ -277,8 +280,10 @@ void CommandEncoder::attention_gated(const Tensor& y, const Tensor& q, const Ten
   check::same("attention_gated", y, gate);
   if (!fused()) return CommandEncoder::do_attention_gated(y, q, gate, kv, batch, params);
   if (has_fused(FusedOp::attention_gated))
-    record("attention_gated", TensorList(q, gate, kv.k, kv.v, batch.positions, batch.sequence, batch.block_table),
-           TensorList(y));
+    record(
+        "attention_gated",
+        TensorList(q, gate, kv.k, kv.v, kv.k_scales, kv.v_scales, batch.positions, batch.sequence, batch.block_table),
+        TensorList(y));
   do_attention_gated(y, q, gate, kv, batch, params);
 }
 
@@ -294,7 +299,8 @@ void CommandEncoder::qk_rope_append(const Tensor& q, const Tensor& k, const Tens
   if (!fused()) return CommandEncoder::do_qk_rope_append(q, k, v, norm, rope, kv, batch);
   if (has_fused(FusedOp::qk_rope_append)) {
     TensorList writes(q);
-    if (k) writes.add(k), writes.add(v), writes.add(kv.k), writes.add(kv.v);
+    if (k)
+      for (const Tensor* t : {&k, &v, &kv.k, &kv.v, &kv.k_scales, &kv.v_scales}) writes.add(*t);
     record(
         "qk_rope_append",
         TensorList(q, k, v, norm.q, norm.k, norm.v, rope.inv_freq, batch.positions, batch.sequence, batch.block_table),

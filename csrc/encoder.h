@@ -191,7 +191,7 @@ class CommandEncoder {
   void moe_down_norm(const Tensor& y, const Tensor& z, const Tensor& h, const Routes& routes, const Tensor& shared,
                      const Experts& experts, const Tensor& norm, float eps);
   /// Norm of q, k and v heads, rope of q and k, k and v appended. v none: it is k as it comes. k none: q alone, the
-  /// cache is another layer's.
+  /// cache is another layer's. What v holds afterwards is left open.
   void qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm, const Rope& rope,
                       const KvLayer& kv, const Batch& batch);
 

@@ -32,10 +32,14 @@ namespace {
 void expect_kv(const char* op, const KvLayer& kv, int64_t kv_heads, int64_t head_dim) {
   require(kv.k && kv.v && kv.k.shape.rank() == 4 && kv.k.shape == kv.v.shape && kv.k.dtype == kv.v.dtype, op,
           ": k and v of the cache differ or are missing");
-  require(kv.k.dtype == DType::bf16 || kv.k.dtype == DType::f32, op, ": cache in ", name_of(kv.k.dtype),
-          ", supported are bf16 and f32");
+  require(kv.k.dtype == DType::bf16 || kv.k.dtype == DType::f32 || kv.k.dtype == DType::u8, op, ": cache in ",
+          name_of(kv.k.dtype), ", supported are bf16, f32 and u8");
   require(kv.k.shape[1] == kv_heads && kv.k.shape[3] == head_dim, op, ": cache ", kv.k.shape, ", expected ", kv_heads,
           " heads of ", head_dim);
+  if (kv.k.dtype != DType::u8) return;
+  const Shape scales{kv.k.shape[0], kv_heads, kv.k.shape[2], kv_scales(head_dim)};
+  expect(op, "k_scales of the cache", kv.k_scales, DType::bf16, scales);
+  expect(op, "v_scales of the cache", kv.v_scales, DType::bf16, scales);
 }
 
 }  // namespace

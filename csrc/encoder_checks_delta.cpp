@@ -28,7 +28,8 @@ void causal_conv(const Tensor& y, const Tensor& x, const Tensor& w, const Recurr
   expect(op, "y", y, DType::f32, x.shape);
   require(y.buffer != x.buffer || y.offset != x.offset, op, ": y must not be x");
   expect_f32(op, "w", w, 2);
-  require(w.shape[0] == channels && w.shape[1] >= 1, op, ": w is ", w.shape, ", expected ", channels, " channels");
+  require(w.shape[0] == channels && w.shape[1] >= 1 && w.shape[1] <= kMostConvWidth, op, ": w is ", w.shape,
+          ", expected ", channels, " channels, 1 to ", kMostConvWidth, " inputs of each");
   expect_f32(op, "state.conv", state.conv, 3);
   expect(op, "state.conv", state.conv, DType::f32, {state.conv.shape[0], w.shape[1] - 1, channels});
   expect_recurrent(op, batch, rows);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "params/kv.h"
 #include "params/sample.h"
 #include "quant/weight.h"
 
@@ -26,10 +27,18 @@ struct Rope {
 
 /// K and V of one layer, in blocks that sequences share.
 struct KvLayer {
-  Tensor k;  // bf16 or f32 [blocks, kv_heads, block_tokens, head_dim]
+  Tensor k;  // bf16, f32 or u8 [blocks, kv_heads, block_tokens, head_dim]
   Tensor v;
+  // Of u8: bf16 [blocks, kv_heads, block_tokens, 2 * groups], step and zero of each SG_KV_GROUP channels of a row:
+  // x = code * step + zero. Both are rounded outward, so that codes reach the group's ends; the product is exact in
+  // f32. A group with a value that is not finite is NaN.
+  Tensor k_scales = {};
+  Tensor v_scales = {};
   int64_t block_tokens() const { return k.shape[2]; }
 };
+
+/// Numbers of k_scales for a row of `head_dim` codes.
+constexpr int64_t kv_scales(int64_t head_dim) { return 2 * ((head_dim + SG_KV_GROUP - 1) / SG_KV_GROUP); }
 
 /// The tokens of one step. Row t belongs to sequence[t], stands at positions[t] and sees the keys
 /// 0..positions[t] of that sequence; rows of one sequence are consecutive, positions ascend by one.
@@ -64,6 +73,9 @@ struct QkNorm {
   float eps = 0.0f;
   Tensor v = {};
 };
+
+constexpr int64_t kMostConvWidth = 16;
+constexpr int64_t kMostKeptRows = 8;  // rows of a run of which each may keep its state
 
 /// State of one gated delta net layer; a slot is the state of one sequence at one moment.
 struct RecurrentLayer {

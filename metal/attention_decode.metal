@@ -15,6 +15,7 @@
 //   registers;
 //            then sums of lanes, of simdgroups, in order
 //
+// Gated: y is multiplied with sigmoid(gate), gate f32 as y, where y is written.
 // Float throughout. One split: y is written here. Else the split's maximum, sum and weighted values go to scratch, and
 // attention_merge adds the splits in order. Chosen by reading, not measured: no figure is known for a GPU yet.
 
@@ -32,6 +33,7 @@ constant uint SG_CACHE [[function_constant(2)]];
 constant uint SG_BLOCK_TOKENS [[function_constant(3)]];
 constant uint SG_SPLIT [[function_constant(4)]];
 constant uint SG_ONE_SPLIT [[function_constant(5)]];
+constant uint SG_GATED [[function_constant(6)]];
 
 /// A thread's place.
 struct Place {
@@ -56,8 +58,8 @@ struct Shared {
   threadgroup float* sums;     // [heads of a round, simdgroups, channels of a part]
 };
 
-/// Element 0 of a row of the cache; of row 0 for one that is missing: softmax makes the result NaN.
-inline ulong element_of(uint row) { return row == SG_NO_ROW ? 0 : ulong(row) * SG_HEAD_DIM; }
+/// A row of the cache; row 0 for one that is missing: softmax makes the result NaN.
+inline uint row_of(uint row) { return row == SG_NO_ROW ? 0 : row; }
 
 /// Four lane sums of 8 lanes each: lane l & 3 of the eight gets the total of sum l & 3.
 inline float sum_of_eight_lanes(thread const float (&sums)[4], uint lane) {
@@ -70,15 +72,15 @@ inline float sum_of_eight_lanes(thread const float (&sums)[4], uint lane) {
 
 /// scores[j, h] = q_h . k_j for the split's keys.
 template <uint W, uint H>
-inline void dot_products(device const uchar* k, Shared shared, Split split, Place at) {
+inline void dot_products(KvTensor k, Shared shared, Split split, Place at) {
   const uint eighth = at.lane % 8, quarter = at.lane / 8;
   for (uint base = 16 * at.simdgroup; base < split.keys; base += 16 * at.simdgroups) {
     float sums[H][4] = {};
-    ulong rows[4];
-    for (uint i = 0; i < 4; ++i) rows[i] = element_of(shared.rows[min(base + 4 * i + quarter, split.keys - 1)]);
+    uint rows[4];
+    for (uint i = 0; i < 4; ++i) rows[i] = row_of(shared.rows[min(base + 4 * i + quarter, split.keys - 1)]);
     for (uint c = eighth * W; c < SG_HEAD_DIM; c += 8 * W) {
       float x[4][W];
-      for (uint i = 0; i < 4; ++i) sg_kv_load(x[i], k, SG_CACHE, rows[i] + c);
+      for (uint i = 0; i < 4; ++i) sg_kv_load(x[i], k, SG_CACHE, rows[i], c, SG_HEAD_DIM);
       for (uint h = 0; h < H; ++h)
         for (uint w = 0; w < W; ++w) {
           const float q = shared.queries[h * SG_HEAD_DIM + c + w];
@@ -116,10 +118,10 @@ inline void softmax(Shared shared, constant DecodeParams& p, Split split, Place 
 }
 
 /// Adds up one part's sums of all simdgroups and writes them. `out`: channel 0 of head split.head; heads are
-/// `stride` apart. lanes: those that hold channels.
+/// `stride` apart; `gate` likewise. lanes: those that hold channels.
 template <uint W, uint H>
-inline void write_sums(thread const float (&sums)[H][W], device float* out, ulong stride, uint first, uint lanes,
-                       Shared shared, constant DecodeParams& p, Split split, Place at) {
+inline void write_sums(thread const float (&sums)[H][W], device float* out, device const float* gate, ulong stride,
+                       uint first, uint lanes, Shared shared, constant DecodeParams& p, Split split, Place at) {
   const uint width = lanes * W;
   for (uint h0 = 0; h0 < split.heads; h0 += p.round) {
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -135,6 +137,7 @@ inline void write_sums(thread const float (&sums)[H][W], device float* out, ulon
       float sum = 0.0f;
       for (uint s = 0; s < at.simdgroups; ++s) sum += shared.sums[(h * at.simdgroups + s) * width + c];
       if (SG_ONE_SPLIT != 0) sum /= shared.stats[H + h0 + h];
+      if (SG_ONE_SPLIT != 0 && SG_GATED != 0) sum = sg_times_sigmoid(sum, gate[(h0 + h) * stride + first + c]);
       out[(h0 + h) * stride + first + c] = sum;
     }
   }
@@ -143,7 +146,7 @@ inline void write_sums(thread const float (&sums)[H][W], device float* out, ulon
 /// The weighted values of the split, up to 32 W channels at a time: `lanes` lanes hold a row of them, so that a
 /// simdgroup reads 32 / lanes rows at once.
 template <uint W, uint H>
-inline void weighted_values(device const uchar* v, device float* out, ulong stride, Shared shared,
+inline void weighted_values(KvTensor v, device float* out, device const float* gate, ulong stride, Shared shared,
                             constant DecodeParams& p, Split split, Place at) {
   for (uint first = 0; first < SG_HEAD_DIM; first += 32 * W) {
     const uint lanes = min((SG_HEAD_DIM - first) / W, 32u), together = 32 / lanes;
@@ -154,7 +157,7 @@ inline void weighted_values(device const uchar* v, device float* out, ulong stri
       float x[4][W];
       for (uint i = 0; i < 4; ++i) {
         const uint key = min(base + i * step + min(mine, together - 1), split.keys - 1);
-        sg_kv_load(x[i], v, SG_CACHE, element_of(shared.rows[key]) + c);
+        sg_kv_load(x[i], v, SG_CACHE, row_of(shared.rows[key]), c, SG_HEAD_DIM);
       }
       for (uint i = 0; i < 4; ++i) {
         const uint key = base + i * step + mine;
@@ -172,7 +175,7 @@ inline void weighted_values(device const uchar* v, device float* out, ulong stri
           for (uint i = 1; i < together; ++i) sums[h][w] += simd_shuffle(own, ushort((at.lane + i * lanes) % 32));
         }
     }
-    write_sums<W, H>(sums, out, stride, first, lanes, shared, p, split, at);
+    write_sums<W, H>(sums, out, gate, stride, first, lanes, shared, p, split, at);
   }
 }
 
@@ -191,8 +194,8 @@ inline void stage(device const float* q, device const int* block_table, constant
 struct Buffers {
   device float* y;
   device const float* q;
-  device const uchar* k;
-  device const uchar* v;
+  KvTensor k, v;
+  device const float* gate;
   device const int* positions;
   device const int* sequence;
   device const int* block_table;
@@ -224,7 +227,7 @@ inline void decode(Buffers b, threadgroup uint* rows, threadgroup float* memory,
     softmax<H>(shared, p, split, at);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     device float* out = b.y + head * stride + (SG_ONE_SPLIT != 0 ? 0 : s * SG_HEAD_DIM);
-    weighted_values<W, H>(b.v, out, stride, shared, p, split, at);
+    weighted_values<W, H>(b.v, out, b.gate + head * stride, stride, shared, p, split, at);
     if (SG_ONE_SPLIT == 0 && at.thread_index < 2 * split.heads) {
       const uint h = at.thread_index / 2, i = at.thread_index % 2;
       b.stats[((head + h) * p.splits + s) * 2 + i] = shared.stats[i * H + h];
@@ -240,14 +243,16 @@ kernel void attention_decode(
     device const int* positions [[buffer(SG_ATTENTION_POSITIONS)]],
     device const int* sequence [[buffer(SG_ATTENTION_SEQUENCE)]],
     device const int* block_table [[buffer(SG_ATTENTION_BLOCK_TABLE)]],
-    device float* stats [[buffer(SG_ATTENTION_STATS)]], constant DecodeParams& p [[buffer(SG_ATTENTION_PARAMS)]],
+    device float* stats [[buffer(SG_ATTENTION_STATS)]], device const uint* k_scales [[buffer(SG_ATTENTION_K_SCALES)]],
+    device const uint* v_scales [[buffer(SG_ATTENTION_V_SCALES)]],
+    device const float* gate [[buffer(SG_ATTENTION_GATE)]], constant DecodeParams& p [[buffer(SG_ATTENTION_PARAMS)]],
     threadgroup float* memory [[threadgroup(SG_ATTENTION_SHARED)]], uint3 group [[threadgroup_position_in_grid]],
     uint3 groups [[threadgroups_per_grid]], uint thread_index [[thread_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
     uint simdgroups [[simdgroups_per_threadgroup]]) {
   threadgroup uint rows[SG_MAX_SPLIT];
   const Place at{thread_index, lane, simdgroup, simdgroups};
-  const Buffers b{y, q, k, v, positions, sequence, block_table, stats};
+  const Buffers b{y, q, {k, k_scales}, {v, v_scales}, gate, positions, sequence, block_table, stats};
   if (SG_HEAD_DIM % 8 == 0) {
     if (SG_HEADS == 1) return decode<8, 1>(b, rows, memory, p, group, groups.x, at);
     if (SG_HEADS == 2) return decode<8, 2>(b, rows, memory, p, group, groups.x, at);
@@ -263,6 +268,7 @@ kernel void attention_decode(
 kernel void attention_merge(device float* y [[buffer(SG_MERGE_Y)]], device const float* sums [[buffer(SG_MERGE_SUMS)]],
                             device const float* stats [[buffer(SG_MERGE_STATS)]],
                             device const int* positions [[buffer(SG_MERGE_POSITIONS)]],
+                            device const float* gate [[buffer(SG_MERGE_GATE)]],
                             constant DecodeParams& p [[buffer(SG_MERGE_PARAMS)]],
                             uint2 group [[threadgroup_position_in_grid]],
                             uint thread_index [[thread_index_in_threadgroup]],
@@ -282,5 +288,6 @@ kernel void attention_merge(device float* y [[buffer(SG_MERGE_Y)]], device const
     total += factor * of_split[2 * s + 1];
     value += factor * values[s * SG_HEAD_DIM];
   }
-  y[head * SG_HEAD_DIM + thread_index] = value / total;
+  const ulong at = head * SG_HEAD_DIM + thread_index;
+  y[at] = SG_GATED != 0 ? sg_times_sigmoid(value / total, gate[at]) : value / total;
 }

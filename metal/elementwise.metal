@@ -22,6 +22,27 @@ kernel void act_mul(device float* y [[buffer(SG_ACT_MUL_Y)]], device const float
   if (i < p.n) y[i] = sg_activate(gate[i], p.activation) * up[i];
 }
 
+// y = x * sigmoid(gate); y may be x. f32 [n].
+kernel void sigmoid_mul(device float* y [[buffer(SG_SIGMOID_MUL_Y)]],
+                        device const float* x [[buffer(SG_SIGMOID_MUL_X)]],
+                        device const float* gate [[buffer(SG_SIGMOID_MUL_GATE)]],
+                        constant ElementwiseParams& p [[buffer(SG_SIGMOID_MUL_PARAMS)]],
+                        uint i [[thread_position_in_grid]]) {
+  if (i < p.n) y[i] = sg_times_sigmoid(x[i], gate[i]);
+}
+
+// x *= factor, in place. f32 [n].
+kernel void scale(device float* x [[buffer(SG_SCALE_X)]], constant ScaleParams& p [[buffer(SG_SCALE_PARAMS)]],
+                  uint i [[thread_position_in_grid]]) {
+  if (i < p.n) x[i] *= p.factor;
+}
+
+// y = x. f32 [n].
+kernel void copy(device float* y [[buffer(SG_COPY_Y)]], device const float* x [[buffer(SG_COPY_X)]],
+                 constant ElementwiseParams& p [[buffer(SG_COPY_PARAMS)]], uint i [[thread_position_in_grid]]) {
+  if (i < p.n) y[i] = x[i];
+}
+
 // x = cap * tanh(x / cap), in place. f32 [n].
 kernel void softcap(device float* x [[buffer(SG_SOFTCAP_X)]], constant SoftcapParams& p [[buffer(SG_SOFTCAP_PARAMS)]],
                     uint i [[thread_position_in_grid]]) {

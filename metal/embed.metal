@@ -10,21 +10,22 @@
 
 using namespace metal;
 
-constant uint SG_BITS [[function_constant(0)]];         // 4, 6, 8; 0: dense
+constant uint SG_BITS [[function_constant(0)]];         // of a code; 0: dense
 constant uint SG_GROUP_SHIFT [[function_constant(1)]];  // log2 of the group size
 constant uint SG_DTYPE [[function_constant(2)]];        // of scales and biases, or of a dense table
 
-constant bool sg_affine = SG_BITS != 0;
+constant bool sg_scaled = SG_BITS != 0;
+constant bool sg_affine = SG_BITS != 0 && SG_DTYPE != SG_E8M0;
 
 template <class Format>
 inline void copy_chunk(device float* y, device const uint* row, uint k, float scale, float bias) {
   uint words[Format::words];
   Format::load(row, k, 0, words);
-  for (uint i = 0; i < Format::chunk; ++i) y[k + i] = fma(Format::value(words, i), scale, bias);
+  for (uint i = 0; i < Format::chunk; ++i) y[k + i] = fma(Format::value(words, i), scale, bias);  // -0 + -0 is -0
 }
 
 kernel void embed(device float* y [[buffer(SG_EMBED_Y)]], device const uint* codes [[buffer(SG_EMBED_CODES)]],
-                  device const uchar* scales [[buffer(SG_EMBED_SCALES), function_constant(sg_affine)]],
+                  device const uchar* scales [[buffer(SG_EMBED_SCALES), function_constant(sg_scaled)]],
                   device const uchar* biases [[buffer(SG_EMBED_BIASES), function_constant(sg_affine)]],
                   device const int* ids [[buffer(SG_EMBED_IDS)]], constant EmbedParams& p [[buffer(SG_EMBED_PARAMS)]],
                   uint i [[thread_position_in_grid]]) {
@@ -42,11 +43,19 @@ kernel void embed(device float* y [[buffer(SG_EMBED_Y)]], device const uint* cod
     to[k] = sg_stored((device const uchar*)codes + ulong(id) * in * bytes, k, SG_DTYPE) * p.scale;
     return;
   }
-  const ulong group = ulong(id) * (in >> SG_GROUP_SHIFT) * (SG_DTYPE == SG_F32 ? 4 : 2);
+  const ulong group = ulong(id) * (in >> SG_GROUP_SHIFT) * sg_stored_bytes(SG_DTYPE);
   const float scale = sg_stored(scales + group, k >> SG_GROUP_SHIFT, SG_DTYPE) * p.scale;
-  const float bias = sg_stored(biases + group, k >> SG_GROUP_SHIFT, SG_DTYPE) * p.scale;
   device const uint* row = codes + ulong(id) * (in / 32 * SG_BITS);
+  if (!sg_affine) {
+    if (SG_BITS == 4) copy_chunk<Mxfp4>(to, row, k, scale, -0.0f);
+    if (SG_BITS == 8) copy_chunk<Mxfp8>(to, row, k, scale, -0.0f);
+    return;
+  }
+  const float bias = sg_stored(biases + group, k >> SG_GROUP_SHIFT, SG_DTYPE) * p.scale;
+  if (SG_BITS == 2) copy_chunk<Affine2>(to, row, k, scale, bias);
+  if (SG_BITS == 3) copy_chunk<Affine3>(to, row, k, scale, bias);
   if (SG_BITS == 4) copy_chunk<Affine4>(to, row, k, scale, bias);
+  if (SG_BITS == 5) copy_chunk<Affine5>(to, row, k, scale, bias);
   if (SG_BITS == 6) copy_chunk<Affine6>(to, row, k, scale, bias);
   if (SG_BITS == 8) copy_chunk<Affine8>(to, row, k, scale, bias);
 }

@@ -101,6 +101,15 @@ def affine(
     }
 
 
+def microscaled(name: str, shape: tuple[int, ...], bits: int) -> dict[str, Stored]:
+    """mxfp4 or mxfp8: words and scales of a module [out, in]."""
+    out, inputs = shape
+    return {
+        f"{name}.weight": stored("U32", out, inputs * bits // 32),
+        f"{name}.scales": stored("U8", out, inputs // 32),
+    }
+
+
 def dense(spec: ModelSpec, dtype: str = "BF16") -> dict[str, Stored]:
     """Every tensor of a spec as floats."""
     return {

@@ -1,7 +1,7 @@
 """Checks which layer of the C++ core includes which: `python tools/check_layers.py [ROOT]`.
 
-A layer is a folder of csrc/ (or the files device.*, encoder* and op_types.h at its top, or metal/params). Each
-may include itself and what ALLOWED lists. The Python side is held by import-linter (pyproject.toml).
+A layer is a folder of csrc/ (or the files device.*, encoder* and op_types.h at its top, or metal/params).
+Each may include itself and what ALLOWED lists. The Python side is held by import-linter (pyproject.toml).
 Prints one line a violation and exits 1.
 """
 

@@ -21,12 +21,14 @@ struct Switches {
   int threads = 0;                        // 0: performance cores, within the cgroup's quota
   int spin_us = 50;                       // how long a worker spins before it sleeps
   bool cpu_fetch_ahead = true;            // false: a CPU linear does not fetch the first weights of the next one
+  bool chunked_delta = true;              // false: the delta rule goes row by row in a prefill, too
   bool run_ahead = true;                  // false: an asynchronous device gets a step only when the one before is done
   bool metal_resident = true;             // false: the Metal device runs each dispatch in a command buffer of its own
   bool metal_matmul = true;               // false: linears of many rows run in the Metal kernel for few
   bool metal_tensor_ops = true;           // false: they run without the matrix units of Metal 4
   bool metal_statistics = true;           // false: a norm behind a linear sums the squares of its row itself
   bool metal_split_matmul = true;         // false: linears of 9 to 32 rows add all products in one threadgroup
+  bool metal_sorted_experts = true;       // false: experts of many rows run in the kernels for few
   bool metal_simdgroup_attention = true;  // false: attention of many rows runs in the kernel for few
   int64_t metal_command_macs = 0;         // multiply-adds of a prefill's command buffer; 0: the device's own bound
   std::string kernel_cache;               // folder for the machine code of Metal kernels; empty: none is kept

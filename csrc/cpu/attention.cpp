@@ -96,12 +96,41 @@ void spans(const AttentionCall& c, const AttentionWorkspace::Run& run, const Vec
     const int64_t first = c.first_key(position) / keys_each - span0, n = position / keys_each - span0 - first + 1;
     for (int64_t head = 0; head < c.heads; ++head) {
       const float* from = partials + ((r * c.kv_heads + head / group) * n_spans + first) * stride + head % group * size;
-      kernels.attention.merge(c.y + ((run.row + r) * c.heads + head) * c.head_dim, from, n, stride, c.head_dim);
+      const int64_t at = ((run.row + r) * c.heads + head) * c.head_dim;
+      kernels.attention.merge(c.y + at, from, n, stride, c.head_dim);
+      if (c.gate) kernels.sigmoid_mul(c.y + at, c.y + at, c.gate + at, c.head_dim);
     }
   }
 }
 
 }  // namespace
+
+AttentionCall attention_call(const Tensor& y, const Tensor& q, const KvLayer& kv, const Batch& batch,
+                             const AttentionParams& params) {
+  AttentionCall call;
+  call.q = raw_data<float>(q);
+  call.y = raw_data<float>(y);
+  call.k = raw_data<uint8_t>(kv.k);
+  call.v = raw_data<uint8_t>(kv.v);
+  call.dtype = kv.k.dtype;
+  if (kv.k_scales) call.k_scales = raw_data<uint16_t>(kv.k_scales);
+  if (kv.v_scales) call.v_scales = raw_data<uint16_t>(kv.v_scales);
+  call.rows = q.shape[0];
+  call.heads = q.shape[1];
+  call.kv_heads = kv.k.shape[1];
+  call.head_dim = q.shape[2];
+  call.blocks = kv.k.shape[0];
+  call.block_tokens = kv.block_tokens();
+  call.positions = raw_data<int32_t>(batch.positions);
+  call.sequence = raw_data<int32_t>(batch.sequence);
+  call.block_table = raw_data<int32_t>(batch.block_table);
+  call.sequences = batch.block_table.shape[0];
+  call.max_blocks = batch.block_table.shape[1];
+  call.scale = params.scale;
+  call.softcap = params.softcap;
+  call.window = params.window;
+  return call;
+}
 
 int64_t span_work(const AttentionCall& c) {
   // Padded queries of the group, and their scores.
@@ -126,8 +155,9 @@ void run_attention(const AttentionCall& c, const VectorKernels& kernels, ThreadP
   while (tokens > 32 && c.rows / tokens * c.kv_heads < 4 * pool.size()) tokens /= 2;
   space.tiles.clear();
   for (const auto& run : space.runs) {
-    if (run.rows <= kSpanRows) {
-      spans(c, run, kernels, pool, space);
+    if (run.rows <= kSpanRows || c.one_order) {
+      for (int64_t r = 0; r < run.rows; r += kSpanRows)
+        spans(c, {run.row + r, std::min(kSpanRows, run.rows - r)}, kernels, pool, space);
       continue;
     }
     for (int64_t r = 0; r < run.rows; r += tokens) space.tiles.push_back({run.row + r, std::min(tokens, run.rows - r)});

@@ -17,13 +17,22 @@ namespace saragossa::cpu {
 
 struct VectorKernels;
 
+/// A row of the cache: head_dim channels; scales: of u8.
+struct KvRow {
+  const uint8_t* data;
+  const uint16_t* scales;
+};
+
 /// One attention op with raw pointers. Layouts: encoder.h.
 struct AttentionCall {
-  const float* q = nullptr;  // [rows, heads, head_dim]
-  float* y = nullptr;        // [rows, heads, head_dim]
+  const float* q = nullptr;     // [rows, heads, head_dim]
+  float* y = nullptr;           // [rows, heads, head_dim]
+  const float* gate = nullptr;  // as y, which is multiplied with its sigmoid; none: null
   const uint8_t* k = nullptr;
   const uint8_t* v = nullptr;
-  bool bf16 = true;  // else f32
+  const uint16_t* k_scales = nullptr;  // of u8
+  const uint16_t* v_scales = nullptr;
+  DType dtype = DType::bf16;  // bf16, f32 or u8
   int64_t rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t blocks = 0, block_tokens = 0;
   const int32_t* positions = nullptr;
@@ -32,17 +41,26 @@ struct AttentionCall {
   int64_t sequences = 0, max_blocks = 0;
   float scale = 1.0f, softcap = 0.0f;
   int64_t window = 0;
+  bool one_order = false;  // long runs go by spans, too: then a row's sums do not depend on how many rows come with it
 
   int64_t group() const { return heads / kv_heads; }
   /// First key that a query at `position` sees.
   int64_t first_key(int64_t position) const { return window > 0 && position >= window ? position - window + 1 : 0; }
-  /// Bytes of keys (base k) or values (base v) of one kv head from key `key` of `row`'s sequence on; they are
-  /// contiguous up to the end of the block.
-  const uint8_t* at(const uint8_t* base, int64_t row, int64_t kv_head, int64_t key) const {
+  /// Keys or values of one kv head from key `key` of `row`'s sequence on; rows are contiguous up to the end of the
+  /// block.
+  KvRow keys(int64_t row, int64_t kv_head, int64_t key) const { return at(k, k_scales, row, kv_head, key); }
+  KvRow values(int64_t row, int64_t kv_head, int64_t key) const { return at(v, v_scales, row, kv_head, key); }
+
+ private:
+  KvRow at(const uint8_t* base, const uint16_t* scales, int64_t row, int64_t kv_head, int64_t key) const {
     const int64_t block = block_table[sequence[row] * max_blocks + key / block_tokens];
-    return base + ((block * kv_heads + kv_head) * block_tokens + key % block_tokens) * head_dim * (bf16 ? 2 : 4);
+    const int64_t index = (block * kv_heads + kv_head) * block_tokens + key % block_tokens;
+    return {base + index * head_dim * size_of(dtype), scales ? scales + index * kv_scales(head_dim) : nullptr};
   }
 };
+
+AttentionCall attention_call(const Tensor& y, const Tensor& q, const KvLayer& kv, const Batch& batch,
+                             const AttentionParams& params);
 
 constexpr int64_t kSpanRows = 8;    // a run up to this goes by spans
 constexpr int64_t kSpanKeys = 64;   // keys of a span, from a multiple of it, where it divides a block

@@ -9,7 +9,9 @@ namespace saragossa::cpu {
 CacheWriter::CacheWriter(const KvLayer& kv, const Batch& batch)
     : k(raw_data<uint8_t>(kv.k)),
       v(raw_data<uint8_t>(kv.v)),
-      bf16(kv.k.dtype == DType::bf16),
+      k_scales(kv.k_scales ? raw_data<uint16_t>(kv.k_scales) : nullptr),
+      v_scales(kv.v_scales ? raw_data<uint16_t>(kv.v_scales) : nullptr),
+      dtype(kv.k.dtype),
       blocks(kv.k.shape[0]),
       kv_heads(kv.k.shape[1]),
       block_tokens(kv.block_tokens()),
@@ -28,19 +30,20 @@ int64_t CacheWriter::place(int64_t row) const {
   const int64_t block = block_table[s * max_blocks + position / block_tokens];
   require(block >= 0 && block < blocks, "kv_append: block ", block, " of sequence ", s, " is outside of a cache of ",
           blocks);
-  return (block * kv_heads * block_tokens + position % block_tokens) * head_dim;
+  return block * kv_heads * block_tokens + position % block_tokens;
 }
 
-void CacheWriter::write(int64_t row, const float* k_row, const float* v_row, const VectorKernels& kernels) const {
+void CacheWriter::write(uint8_t* cache, uint16_t* scales, int64_t row, const float* x,
+                        const VectorKernels& kernels) const {
   int64_t at = place(row);
-  for (int64_t h = 0; h < kv_heads; ++h, at += block_tokens * head_dim) {
-    if (bf16) {
-      kernels.to_bf16(reinterpret_cast<uint16_t*>(k) + at, k_row + h * head_dim, head_dim);
-      kernels.to_bf16(reinterpret_cast<uint16_t*>(v) + at, v_row + h * head_dim, head_dim);
-    } else {
-      std::copy_n(k_row + h * head_dim, head_dim, reinterpret_cast<float*>(k) + at);
-      std::copy_n(v_row + h * head_dim, head_dim, reinterpret_cast<float*>(v) + at);
-    }
+  for (int64_t h = 0; h < kv_heads; ++h, at += block_tokens, x += head_dim) {
+    uint8_t* to = cache + at * head_dim * size_of(dtype);
+    if (dtype == DType::u8)
+      kernels.to_codes(to, scales + at * kv_scales(head_dim), x, head_dim);
+    else if (dtype == DType::bf16)
+      kernels.to_bf16(reinterpret_cast<uint16_t*>(to), x, head_dim);
+    else
+      std::copy_n(x, head_dim, reinterpret_cast<float*>(to));
   }
 }
 

@@ -11,7 +11,9 @@ namespace saragossa::cpu {
 struct CacheWriter {
   uint8_t* k = nullptr;
   uint8_t* v = nullptr;
-  bool bf16 = true;  // else f32
+  uint16_t* k_scales = nullptr;  // of u8
+  uint16_t* v_scales = nullptr;
+  DType dtype = DType::bf16;
   int64_t blocks = 0, kv_heads = 0, block_tokens = 0, head_dim = 0;
   const int32_t* positions = nullptr;
   const int32_t* sequence = nullptr;
@@ -20,10 +22,18 @@ struct CacheWriter {
 
   CacheWriter(const KvLayer& kv, const Batch& batch);
 
-  /// Elements before [row's position] of kv head 0. Throws where the row has no place.
+  /// Rows of head_dim channels before [row's position] of kv head 0. Throws where the row has no place.
   int64_t place(int64_t row) const;
-  /// k, v [kv_heads, head_dim] of one row.
-  void write(int64_t row, const float* k_row, const float* v_row, const VectorKernels& kernels) const;
+  /// [kv_heads, head_dim] of one row.
+  void write_keys(int64_t row, const float* x, const VectorKernels& kernels) const {
+    write(k, k_scales, row, x, kernels);
+  }
+  void write_values(int64_t row, const float* x, const VectorKernels& kernels) const {
+    write(v, v_scales, row, x, kernels);
+  }
+
+ private:
+  void write(uint8_t* cache, uint16_t* scales, int64_t row, const float* x, const VectorKernels& kernels) const;
 };
 
 }  // namespace saragossa::cpu

@@ -1,49 +1,11 @@
 #include "cpu/cpu_encoder.h"
 
-#include <cmath>
+#include <array>
 #include <cstring>
 #include <limits>
 
-#include "cpu/cache_write.h"
-
 namespace saragossa::cpu {
 namespace {
-
-/// The angles of one call, as raw pointers.
-struct RopeCall {
-  const float* inv_freq;
-  const int32_t* positions;
-  int64_t half;
-  float factor;
-
-  RopeCall(const Rope& rope, const Tensor& at)
-      : inv_freq(raw_data<float>(rope.inv_freq)),
-        positions(raw_data<int32_t>(at)),
-        half(rope.inv_freq.shape[0]),
-        factor(rope.attention_factor) {}
-};
-
-/// x [rows, heads, head_dim] in place: an optional norm of each head, then the rotation.
-struct HeadsCall {
-  float* x;
-  const float* norm;
-  int64_t rows, heads, head_dim;
-
-  HeadsCall(const Tensor& t, const Tensor& w)
-      : x(raw_data<float>(t)),
-        norm(w ? raw_data<float>(w) : nullptr),
-        rows(t.shape[0]),
-        heads(t.shape[1]),
-        head_dim(t.shape[2]) {}
-
-  void run(const VectorKernels& kernels, const RopeTable::View& table, int64_t half, float eps, int64_t row) const {
-    for (int64_t h = 0; h < heads; ++h) {
-      float* head = x + (row * heads + h) * head_dim;
-      if (norm) kernels.rms_norm(head, head, norm, eps, head_dim);
-      kernels.rotate(head, table.cos + row * half, table.sin + row * half, half);
-    }
-  }
-};
 
 LinearJob::Out out_of(const Tensor& y, const Weight& w, const Tensor& bias) {
   return {matrix_of(w), raw_data<float>(y), bias ? raw_data<float>(bias) : nullptr};
@@ -141,7 +103,10 @@ void CpuEncoder::push_linear(const LinearJob& job) {
     LinearJob job;
     void operator()(Executor& ex) const { ex.linear.run(job); }
   };
-  LinearJob& pushed = resources_->commands.push(Run{job}).job;
+  link(resources_->commands.push(Run{job}).job);
+}
+
+void CpuEncoder::link(LinearJob& pushed) {
   if (!device().switches().cpu_fetch_ahead) return;
   if (!first_linear_) first_linear_ = &pushed;
   if (last_linear_) last_linear_->next = &pushed;
@@ -156,12 +121,12 @@ bool CpuEncoder::has_fused(FusedOp op) const {
     case FusedOp::linear_gated:
     case FusedOp::norm_add:
     case FusedOp::norm_add_norm:
-    case FusedOp::qk_rope_append: return true;
-    case FusedOp::linear_add_norm: return false;  // the row is in the cache when the norm comes
     case FusedOp::norm_group:
     case FusedOp::attention_gated:
+    case FusedOp::qk_rope_append:
     case FusedOp::conv_qk_norm:
-    case FusedOp::delta_rule_norm:
+    case FusedOp::delta_rule_norm: return true;
+    case FusedOp::linear_add_norm: return false;  // the row is in the cache when the norm comes
     case FusedOp::moe_down_norm: return false;
   }
   return false;
@@ -201,14 +166,29 @@ void CpuEncoder::do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w, 
 
 void CpuEncoder::do_norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& w2,
                                   float eps, float factor) {
-  if (factor != 1.0f) return CommandEncoder::do_norm_add_norm(y, z, x, w, w2, eps, factor);
   push([y = raw_data<float>(y), z = raw_data<float>(z), x = raw_data<float>(x), w = raw_data<float>(w),
-        w2 = raw_data<float>(w2), rows = x.shape.rows(), n = x.shape.last(), eps](Executor& ex) {
+        w2 = raw_data<float>(w2), rows = x.shape.rows(), n = x.shape.last(), eps, factor](Executor& ex) {
     ex.rows(rows, n, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         ex.kernels.norm_add(y + r * n, x + r * n, w, eps, n);
+        if (factor != 1.0f) ex.kernels.scale(y + r * n, factor, n);
         ex.kernels.rms_norm(z + r * n, y + r * n, w2, eps, n);
       }
+    });
+  });
+}
+
+void CpuEncoder::do_norm_group(const Tensor& x, std::span<const NormOut> outs, float eps) {
+  struct Out {
+    float* y;
+    const float* w;
+  };
+  std::array<Out, 3> to{};
+  for (size_t i = 0; i < outs.size(); ++i) to[i] = {raw_data<float>(outs[i].y), raw_data<float>(outs[i].w)};
+  push([to, count = outs.size(), x = raw_data<float>(x), rows = x.shape.rows(), n = x.shape.last(), eps](Executor& ex) {
+    ex.rows(rows, n, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        for (size_t i = 0; i < count; ++i) ex.kernels.rms_norm(to[i].y + r * n, x + r * n, to[i].w, eps, n);
     });
   });
 }
@@ -236,9 +216,7 @@ void CpuEncoder::do_softcap(const Tensor& x, float cap) {
 
 void CpuEncoder::do_scale(const Tensor& x, float factor) {
   push([x = raw_data<float>(x), n = x.numel(), factor](Executor& ex) {
-    ex.rows(n, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) x[i] *= factor;
-    });
+    ex.rows(n, 1, [&](int64_t begin, int64_t end) { ex.kernels.scale(x + begin, factor, end - begin); });
   });
 }
 
@@ -251,7 +229,7 @@ void CpuEncoder::do_copy(const Tensor& y, const Tensor& x) {
 void CpuEncoder::do_sigmoid_mul(const Tensor& y, const Tensor& x, const Tensor& gate) {
   push([y = raw_data<float>(y), x = raw_data<float>(x), gate = raw_data<float>(gate), n = x.numel()](Executor& ex) {
     ex.rows(n, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) y[i] = x[i] / (1.0f + std::exp(-gate[i]));
+      ex.kernels.sigmoid_mul(y + begin, x + begin, gate + begin, end - begin);
     });
   });
 }
@@ -266,7 +244,8 @@ void CpuEncoder::do_per_layer_inputs(const Tensor& y, const Tensor& projected, c
           float* to = y + (l * rows + t) * n;
           const int64_t from = (t * layers + l) * n;
           ex.kernels.rms_norm(to, projected + from, w, eps, n);
-          for (int64_t i = 0; i < n; ++i) to[i] = (to[i] + embedded[from + i]) * 0.70710678118654752f;
+          ex.kernels.add(to, to, embedded + from, n);
+          ex.kernels.scale(to, 0.70710678118654752f, n);
         }
       }
     });
@@ -305,66 +284,18 @@ void CpuEncoder::do_linear_gated(const Tensor& y, const Tensor& x, const Weight&
   push_linear(job);
 }
 
-void CpuEncoder::do_rope(const Tensor& x, const Rope& rope, const Tensor& positions) {
-  push([heads = HeadsCall(x, {}), call = RopeCall(rope, positions)](Executor& ex) {
-    const auto table = ex.rope_table.get(call.inv_freq, call.half, call.factor, call.positions, heads.rows);
-    ex.rows(heads.rows, heads.heads * heads.head_dim, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) heads.run(ex.kernels, table, call.half, 0.0f, t);
-    });
-  });
-}
-
-void CpuEncoder::do_kv_append(const KvLayer& kv, const Tensor& k, const Tensor& v, const Batch& batch) {
-  push([writer = CacheWriter(kv, batch), k = raw_data<float>(k), v = raw_data<float>(v),
-        rows = k.shape[0]](Executor& ex) {
-    const int64_t row = writer.kv_heads * writer.head_dim;
-    for (int64_t t = 0; t < rows; ++t) writer.place(t);  // throws here, not on a worker
-    ex.rows(rows, 2 * row, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) writer.write(t, k + t * row, v + t * row, ex.kernels);
-    });
-  });
-}
-
-void CpuEncoder::do_qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm,
-                                   const Rope& rope, const KvLayer& kv, const Batch& batch) {
-  if (!k || !v || norm.v) return CommandEncoder::do_qk_rope_append(q, k, v, norm, rope, kv, batch);
-  push([qs = HeadsCall(q, norm.q), ks = HeadsCall(k, norm.k), v = raw_data<float>(v),
-        call = RopeCall(rope, batch.positions), writer = CacheWriter(kv, batch), eps = norm.eps](Executor& ex) {
-    const auto table = ex.rope_table.get(call.inv_freq, call.half, call.factor, call.positions, qs.rows);
-    const int64_t row = ks.heads * ks.head_dim;
-    for (int64_t t = 0; t < ks.rows; ++t) writer.place(t);
-    ex.rows(qs.rows, (qs.heads + 2 * ks.heads) * qs.head_dim, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        qs.run(ex.kernels, table, call.half, eps, t);
-        ks.run(ex.kernels, table, call.half, eps, t);
-        writer.write(t, ks.x + t * row, v + t * row, ex.kernels);
-      }
-    });
-  });
-}
-
 void CpuEncoder::do_attention(const Tensor& y, const Tensor& q, const KvLayer& kv, const Batch& batch,
                               const AttentionParams& params) {
-  AttentionCall call;
-  call.q = raw_data<float>(q);
-  call.y = raw_data<float>(y);
-  call.k = raw_data<uint8_t>(kv.k);
-  call.v = raw_data<uint8_t>(kv.v);
-  call.bf16 = kv.k.dtype == DType::bf16;
-  call.rows = q.shape[0];
-  call.heads = q.shape[1];
-  call.kv_heads = kv.k.shape[1];
-  call.head_dim = q.shape[2];
-  call.blocks = kv.k.shape[0];
-  call.block_tokens = kv.block_tokens();
-  call.positions = raw_data<int32_t>(batch.positions);
-  call.sequence = raw_data<int32_t>(batch.sequence);
-  call.block_table = raw_data<int32_t>(batch.block_table);
-  call.sequences = batch.block_table.shape[0];
-  call.max_blocks = batch.block_table.shape[1];
-  call.scale = params.scale;
-  call.softcap = params.softcap;
-  call.window = params.window;
+  AttentionCall call = attention_call(y, q, kv, batch, params);
+  call.one_order = exact();
+  push([call](Executor& ex) { run_attention(call, ex.kernels, ex.pool, ex.attention); });
+}
+
+void CpuEncoder::do_attention_gated(const Tensor& y, const Tensor& q, const Tensor& gate, const KvLayer& kv,
+                                    const Batch& batch, const AttentionParams& params) {
+  AttentionCall call = attention_call(y, q, kv, batch, params);
+  call.gate = raw_data<float>(gate);
+  call.one_order = exact();
   push([call](Executor& ex) { run_attention(call, ex.kernels, ex.pool, ex.attention); });
 }
 

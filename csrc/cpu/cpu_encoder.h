@@ -74,8 +74,16 @@ class CpuEncoder final : public CommandEncoder {
   void do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps) override;
   void do_norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& w2, float eps,
                         float factor) override;
+  void do_norm_group(const Tensor& x, std::span<const NormOut> outs, float eps) override;
+  void do_attention_gated(const Tensor& y, const Tensor& q, const Tensor& gate, const KvLayer& kv, const Batch& batch,
+                          const AttentionParams& params) override;
   void do_qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm, const Rope& rope,
                          const KvLayer& kv, const Batch& batch) override;
+  void do_conv_qk_norm(const Tensor& y, const Tensor& x, const Tensor& w, const DeltaHeads& heads,
+                       const RecurrentLayer& state, const Batch& batch) override;
+  void do_delta_rule_norm(const Tensor& y, const Tensor& qkv, const DeltaGates& gates, const DeltaHeads& heads,
+                          const Tensor& z, const Tensor& w, float eps, const RecurrentLayer& state,
+                          const Batch& batch) override;
 
   bool has_fused(FusedOp op) const override;
   Tensor do_scratch(DType dtype, Shape shape) override { return resources_->arena.take(dtype, shape); }
@@ -87,6 +95,10 @@ class CpuEncoder final : public CommandEncoder {
     resources_->commands.push(fn);
   }
   void push_linear(const LinearJob& job);
+  /// The exact mode: continuing a sequence equals a fresh prefill, bit for bit.
+  bool exact() { return device().switches().activations == Activations::f32; }
+  /// Into the ring of what is fetched ahead; `pushed` lies in resources_.
+  void link(LinearJob& pushed);
 
   std::shared_ptr<Executor> executor_;
   std::shared_ptr<ResourcePool> pool_;

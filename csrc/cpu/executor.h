@@ -6,6 +6,7 @@
 
 #include "cpu/attention.h"
 #include "cpu/linear.h"
+#include "cpu/moe_engine.h"
 #include "cpu/rope_table.h"
 #include "cpu/sample.h"
 #include "cpu/vector_kernels.h"
@@ -17,7 +18,9 @@ struct Executor {
       : isa(select(s.isa)),
         pool(s.threads, s.spin_us),
         linear(isa, s.activations, pool),
-        kernels(vector_kernels(isa)) {}
+        moe(isa, s.activations, pool),
+        kernels(vector_kernels(isa)),
+        chunked_delta(s.chunked_delta && s.activations != Activations::f32) {}
 
   /// fn(begin, end) over [0, n) rows of `row_work` floats: on the caller where that is little, else in chunks.
   template <class Fn>
@@ -32,10 +35,13 @@ struct Executor {
   Isa isa;
   ThreadPool pool;
   LinearEngine linear;
+  MoeEngine moe;
   const VectorKernels& kernels;
+  const bool chunked_delta;  // not in the exact mode
   RopeTable rope_table;
   AttentionWorkspace attention;
   SampleWorkspace sample;
+  DeltaWorkspace delta;
 };
 
 }  // namespace saragossa::cpu

@@ -1,22 +1,27 @@
 #include "cpu/linear.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "cpu/linear_codes.h"
 #include "cpu/linear_kernels.h"
 #include "cpu/linear_stream.h"
+#include "cpu/scratch.h"
 #include "cpu/vector_kernels.h"
 
 namespace saragossa::cpu {
 namespace {
 
-constexpr int64_t kAlign = 64;
+void add_bias(const LinearJob::Out& out, const OutTile& tile, int64_t rows) {
+  if (!out.bias) return;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t o = tile.begin; o < tile.end; ++o) tile.y[r * tile.stride + o - tile.begin] += out.bias[o];
+}
 
-const LinearKernels& kernels_of(Isa isa) {
+}  // namespace
+
+const LinearKernels& linear_kernels(Isa isa) {
   switch (isa) {
     case Isa::scalar: return scalar::linear_kernels();
 #if defined(__x86_64__)
@@ -29,49 +34,17 @@ const LinearKernels& kernels_of(Isa isa) {
   }
 }
 
-int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
-
-/// Aligned bytes that only grow; what they held is lost when they do.
-class Scratch {
- public:
-  uint8_t* get(int64_t bytes) {
-    if (bytes > size_) {
-      size_ = 0;
-      bytes_.reset();
-      bytes_.reset(static_cast<uint8_t*>(std::aligned_alloc(kAlign, static_cast<size_t>(round_up(bytes, kAlign)))));
-      if (!bytes_) throw std::bad_alloc();
-      size_ = bytes;
-    }
-    return bytes_.get();
-  }
-
- private:
-  struct Free {
-    void operator()(uint8_t* p) const { std::free(p); }
-  };
-  std::unique_ptr<uint8_t, Free> bytes_;
-  int64_t size_ = 0;
-};
-
-void add_bias(const LinearJob::Out& out, const OutTile& tile, int64_t rows) {
-  if (!out.bias) return;
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t o = tile.begin; o < tile.end; ++o) tile.y[r * tile.stride + o - tile.begin] += out.bias[o];
-}
-
-}  // namespace
-
 Matrix matrix_of(const Weight& w) {
   Matrix m;
   m.out = w.out;
   m.in = w.in;
   m.bits = w.bits;
   m.group = w.group;
-  m.dtype = w.affine() ? w.scales.dtype : w.data.dtype;
+  m.dtype = w.stored();
   m.data = raw_data<const uint8_t>(w.data);
-  if (w.affine()) {
+  if (w.quantised()) {
     m.scales = raw_data<const uint8_t>(w.scales);
-    m.biases = raw_data<const uint8_t>(w.biases);
+    m.biases = w.biases ? raw_data<const uint8_t>(w.biases) : m.scales;
   }
   return m;
 }
@@ -98,13 +71,16 @@ struct LinearEngine::Impl {
   uint64_t run_number = 0;
 
   Impl(Isa isa, Activations a, ThreadPool& p)
-      : kernels(kernels_of(isa)),
+      : kernels(linear_kernels(isa)),
         vectors(vector_kernels(isa)),
         activations(a),
         pool(p),
         workers(static_cast<size_t>(p.size())) {}
 
-  bool quantised(const Matrix& w) const { return w.bits != 0 && activations != Activations::f32; }
+  /// Whether integers multiply it. E4M3 is no small integer: mxfp8 keeps float32 activations.
+  bool quantised(const Matrix& w) const {
+    return w.bits != 0 && activations != Activations::f32 && code_of(w) != kE4M3;
+  }
 
   PackFormat format_of(const Matrix& w, int64_t rows) const {
     return {activations, w.bits, w.group, w.in, rows > kMatvecRows};

@@ -14,10 +14,10 @@ namespace saragossa::cpu {
 struct Matrix {
   int64_t out = 0, in = 0;
   int bits = 0, group = 0;        // bits 0: dense
-  DType dtype = DType::f32;       // dense: of data; affine: of scales and biases
+  DType dtype = DType::f32;       // dense: of data; else of scales and biases, u8 of mxfp4 and mxfp8
   const uint8_t* data = nullptr;  // row stride: in * bits / 8, or in * size_of(dtype)
   const uint8_t* scales = nullptr;
-  const uint8_t* biases = nullptr;
+  const uint8_t* biases = nullptr;  // where the format has none, the scales again
 };
 Matrix matrix_of(const Weight& w);
 inline int64_t row_bytes_of(const Matrix& w) { return w.bits ? w.in * w.bits / 8 : w.in * size_of(w.dtype); }

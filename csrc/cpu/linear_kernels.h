@@ -3,7 +3,7 @@
 //
 // Two families:
 //   dot_f32  float32 activations, weights as stored (dense, or affine dequantised in registers)
-//   *_int    affine weights, activations quantised per group and packed in the kernel's own order
+//   *_int    affine and mxfp4 weights, activations quantised per group and packed in the kernel's own order
 //
 // Quantised activations, per row and group of the weight (all instruction sets agree bit for bit):
 //   a = max |x|; scale = a / L; q = rint(x * (L / a)), L = 16256 (int15) or 127 (int8)
@@ -11,6 +11,9 @@
 // The sum of q, not of x, carries the bias: then the error is that of x alone, times w, not times the code.
 // int15 as two int8 parts: q = hi * 128 + lo, hi = (q + 64) >> 7 in [-127, 127], lo in [-64, 63].
 // A group with an infinity or a NaN has scale NaN and q = 0; one below 1e-30 counts as zeros.
+//
+// mxfp4 is affine in integers: twice an E2M1 value is one of -12 to 12, its w_scale is 2^(stored - 128). Where codes
+// must not be negative they are greater by 12, and w_bias is -12 * w_scale.
 
 #include "cpu/linear.h"
 
@@ -19,6 +22,12 @@ namespace saragossa::cpu {
 constexpr int64_t kMatvecRows = 8;    // rows that the matvec form takes at once
 constexpr int64_t kMatmulRows = 512;  // rows that the matmul form takes at once
 constexpr float kSmallestMax = 1e-30f;
+
+/// How a code is read, a template argument of the kernels: affine ones by their bits, the others by these.
+constexpr int kE2M1 = 16 + 4;  // mxfp4
+constexpr int kE4M3 = 16 + 8;  // mxfp8
+consteval int width_of(int code) { return code % 16; }
+inline int code_of(const Matrix& w) { return w.bits != 0 && w.dtype == DType::u8 ? 16 + w.bits : w.bits; }
 
 constexpr float quant_limit(Activations a) { return a == Activations::int15 ? 16256.0f : 127.0f; }
 
@@ -74,6 +83,8 @@ struct LinearKernels {
   int64_t (*matmul_scratch)(const PackFormat& format);
   int64_t matmul_outs;  // outputs per task are a multiple of this
 };
+
+const LinearKernels& linear_kernels(Isa isa);
 
 namespace scalar {
 const LinearKernels& linear_kernels();

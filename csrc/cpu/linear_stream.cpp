@@ -15,11 +15,6 @@ constexpr int64_t kIdleBytes = 256 * 1024;  // that a waiting worker fetches: a 
 
 int64_t scale_bytes_of(const Matrix& w) { return w.bits ? w.in / w.group * size_of(w.dtype) : 0; }
 
-WeightsAt weights_at(const Matrix& w, int64_t o) {
-  const int64_t scales = o * scale_bytes_of(w);
-  return {w.data + o * row_bytes_of(w), w.scales + scales, w.biases + scales};
-}
-
 /// About kTaskBytes, and such that the longest share is short.
 int64_t matvec_chunk(const Matrix& w, int workers) {
   const int64_t fit = std::max<int64_t>(kTaskBytes / std::max<int64_t>(row_bytes_of(w), 1), 1);
@@ -39,6 +34,30 @@ int64_t matvec_chunk(const Matrix& w, int workers) {
 
 }  // namespace
 
+WeightsAt weights_at(const Matrix& w, int64_t o) {
+  const int64_t scales = o * scale_bytes_of(w);
+  return {w.data + o * row_bytes_of(w), w.scales + scales, w.biases + scales};
+}
+
+Soon soon_of(const Matrix& w, int64_t begin, int64_t end) {
+  const int64_t fits = kIdleBytes / std::max<int64_t>(row_bytes_of(w), 1);
+  const int64_t rows = std::min({w.out, end, begin + fits}) - begin;
+  const WeightsAt start = weights_at(w, begin);
+  return {{{start.data, rows * row_bytes_of(w)},
+           {start.scales, rows * scale_bytes_of(w)},
+           {start.biases, rows * scale_bytes_of(w)}}};
+}
+
+FirstWeights first_weights(const LinearJob& job, const LinearKernels& kernels, int workers, int worker) {
+  const LinearPlan plan(job, kernels, workers);
+  const ThreadPool::Share share = ThreadPool::share(plan.tasks(), worker, workers);
+  if (share.begin == share.end) return {};
+  const int i = plan.output(share.begin);
+  const Matrix& w = job.outs[i].w;
+  const int64_t begin = plan.begin(i, share.begin);
+  return {i, weights_at(w, begin), soon_of(w, begin, plan.begin(i, share.end))};
+}
+
 LinearPlan::LinearPlan(const LinearJob& job, const LinearKernels& kernels, int workers)
     : n_outs(job.epilogue == LinearEpilogue::gated ? 1 : job.n_outs) {
   for (int i = 0; i < n_outs; ++i) {
@@ -50,8 +69,8 @@ LinearPlan::LinearPlan(const LinearJob& job, const LinearKernels& kernels, int w
   }
 }
 
-WeightStream::Soon WeightStream::open(const LinearJob& job, const LinearPlan& plan, const LinearKernels& kernels,
-                                      int workers, int worker) {
+Soon WeightStream::open(const LinearJob& job, const LinearPlan& plan, const LinearKernels& kernels, int workers,
+                        int worker) {
   share_ = ThreadPool::share(plan.tasks(), worker, workers);
   after_ = {};
   const bool works = share_.begin < share_.end;
@@ -63,22 +82,12 @@ WeightStream::Soon WeightStream::open(const LinearJob& job, const LinearPlan& pl
     }
   }
   if (!job.next) return {};
-  const LinearPlan next(*job.next, kernels, workers);
-  const ThreadPool::Share share = ThreadPool::share(next.tasks(), worker, workers);
-  if (share.begin == share.end) return {};
-  const int which = next.output(share.begin);
-  const Matrix& w = job.next->outs[which].w;
-  const int64_t begin = next.begin(which, share.begin);
-  const WeightsAt start = weights_at(w, begin);
-  if (works) {
-    after_[static_cast<size_t>(last)] = start;
-    after_output_[static_cast<size_t>(last)] = which;
+  const FirstWeights next = first_weights(*job.next, kernels, workers, worker);
+  if (works && next.start.data) {
+    after_[static_cast<size_t>(last)] = next.start;
+    after_output_[static_cast<size_t>(last)] = next.output;
   }
-  const int64_t fits = kIdleBytes / std::max<int64_t>(row_bytes_of(w), 1);
-  const int64_t rows = std::min({w.out, next.begin(which, share.end), begin + fits}) - begin;
-  return {{{start.data, rows * row_bytes_of(w)},
-           {start.scales, rows * scale_bytes_of(w)},
-           {start.biases, rows * scale_bytes_of(w)}}};
+  return next.soon;
 }
 
 Upcoming WeightStream::tile(const LinearJob& job, const LinearPlan& plan, int64_t task, int which, int64_t begin,

@@ -25,12 +25,25 @@ struct LinearPlan {
   int64_t begin(int i, int64_t task) const { return (task - first[i]) * chunk[i]; }
 };
 
+/// Row o of a matrix.
+WeightsAt weights_at(const Matrix& w, int64_t o);
+
+/// What a worker can fetch while it waits for the next job.
+using Soon = std::array<ThreadPool::Soon, 3>;
+/// Rows [begin, end) of a matrix, a part of the second cache at most.
+Soon soon_of(const Matrix& w, int64_t begin, int64_t end);
+
+/// What a worker reads first of a job; no start: nothing.
+struct FirstWeights {
+  int output = 0;
+  WeightsAt start;
+  Soon soon{};
+};
+FirstWeights first_weights(const LinearJob& job, const LinearKernels& kernels, int workers, int worker);
+
 /// What one worker reads.
 class WeightStream {
  public:
-  /// What a worker can fetch while it waits for the next job.
-  using Soon = std::array<ThreadPool::Soon, 3>;
-
   /// A loop begins for one of `workers`. job.next may be asked for its shapes and addresses.
   Soon open(const LinearJob& job, const LinearPlan& plan, const LinearKernels& kernels, int workers, int worker);
 
@@ -40,11 +53,11 @@ class WeightStream {
 
  private:
   ThreadPool::Share share_{};
-  std::array<WeightsAt, 3> after_{};   // of each output, what is read behind the worker's share of it
-  std::array<int, 3> after_output_{};  // and which output of its job that is
+  std::array<WeightsAt, kLinearOuts> after_{};   // of each output, what is read behind the worker's share of it
+  std::array<int, kLinearOuts> after_output_{};  // and which output of its job that is
   /// Of each output, the codes whose first bytes are on their way. (Of a gated job the second entry may already stand
   /// for the next one when its last tile begins: that tile asks again.)
-  std::array<const uint8_t*, 3> asked_{};
+  std::array<const uint8_t*, kLinearOuts> asked_{};
 };
 
 }  // namespace saragossa::cpu

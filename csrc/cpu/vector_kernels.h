@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cpu/attention.h"
+#include "cpu/gated_delta.h"
 #include "cpu/isa.h"
 #include "cpu/sample.h"
 #include "encoder.h"
@@ -22,15 +23,22 @@ struct VectorKernels {
   void (*add)(float* y, const float* a, const float* b, int64_t n);
   /// y[n] = act(gate) * up.
   void (*act_mul)(float* y, const float* gate, const float* up, int64_t n, Activation act);
+  /// y[n] = x * sigmoid(gate); y may be x.
+  void (*sigmoid_mul)(float* y, const float* x, const float* gate, int64_t n);
+  /// x[n] *= factor.
+  void (*scale)(float* x, float factor, int64_t n);
   /// x[n] = cap * tanh(x / cap).
   void (*softcap)(float* x, float cap, int64_t n);
   /// x[i], x[i + half] = x[i] cos[i] - x[i + half] sin[i], x[i + half] cos[i] + x[i] sin[i]; i < half.
   void (*rotate)(float* x, const float* cos, const float* sin, int64_t half);
   /// y[n] = bf16(x), to nearest even.
   void (*to_bf16)(uint16_t* y, const float* x, int64_t n);
+  /// codes[n] of x and the scales of their groups: KvLayer of u8.
+  void (*to_codes)(uint8_t* codes, uint16_t* scales, const float* x, int64_t n);
 
   AttentionKernels attention;
   SampleKernels sample;
+  DeltaKernels delta;
 };
 
 const VectorKernels& vector_kernels(Isa isa);

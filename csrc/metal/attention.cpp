@@ -31,7 +31,8 @@ struct DecodePlan {
 
   DecodePlan(const Tensor& q, const KvLayer& kv, int64_t keys, const Tuning& tuning)
       : heads(q.shape[1]), head_dim(q.shape[2]), kv_heads(kv.k.shape[1]), rows(q.shape[0]) {
-    split = std::min<int64_t>(tuning.attention_split, SG_MAX_SPLIT);
+    // Queries of large heads leave less room for scores.
+    split = std::min<int64_t>(head_dim > 256 ? tuning.attention_split / 2 : tuning.attention_split, SG_MAX_SPLIT);
     splits = ceil_div(keys, split);
     passes = ceil_div(heads / kv_heads, SG_DECODE_HEADS);
     pass_heads = ceil_div(heads / kv_heads, passes);
@@ -71,6 +72,7 @@ struct DecodeMemory {
 struct Call {
   const Tensor& y;
   const Tensor& q;
+  const Tensor& gate;  // or none
   const KvLayer& kv;
   const Batch& batch;
   const AttentionParams& params;
@@ -81,6 +83,9 @@ void bind(Launch& launch, const Call& c, const Tensor& y) {
       .buffer(SG_ATTENTION_Q, c.q)
       .buffer(SG_ATTENTION_K, c.kv.k)
       .buffer(SG_ATTENTION_V, c.kv.v)
+      .buffer(SG_ATTENTION_K_SCALES, scales_of(c.kv.k, c.kv.k_scales))
+      .buffer(SG_ATTENTION_V_SCALES, scales_of(c.kv.v, c.kv.v_scales))
+      .buffer(SG_ATTENTION_GATE, c.gate ? c.gate : c.q)  // not read where there is none
       .buffer(SG_ATTENTION_POSITIONS, c.batch.positions)
       .buffer(SG_ATTENTION_SEQUENCE, c.batch.sequence)
       .buffer(SG_ATTENTION_BLOCK_TABLE, c.batch.block_table);
@@ -115,16 +120,17 @@ std::vector<Segment> segments_of(const Call& c, const Context& context) {
 void prefill(MetalEncoder& encoder, const Call& c) {
   const int64_t rows = c.q.shape[0], heads = c.q.shape[1], head_dim = c.q.shape[2], group = heads / c.kv.k.shape[1];
   // As the kernel is made: matrices of a head, keys of a tile.
-  const int64_t matrices = head_dim <= 64 ? 8 : head_dim <= 96 ? 12 : head_dim <= 128 ? 16 : 32;
-  const int64_t keys = matrices == 32 ? 16 : 32;
+  const bool whole = head_dim <= SG_PREFILL_WHOLE_DIM;
+  const int64_t matrices = head_dim <= 64 ? 8 : head_dim <= 96 ? 12 : head_dim <= 128 ? 16 : whole ? 32 : 64;
+  const int64_t keys = matrices == 64 ? 8 : matrices == 32 ? 16 : 32;
   const PrefillParams p{kv_params(c.kv, c.batch), u32(rows),      u32(heads),
                         u32(c.params.window),     c.params.scale, c.params.softcap};
   Launch launch(encoder, kPrefill,
-                {{u32(head_dim), u32(group), shared_value(c.kv.k.dtype), u32(c.kv.block_tokens())}, 4});
+                {{u32(head_dim), u32(group), kv_value(c.kv), u32(c.kv.block_tokens()), c.gate ? 1u : 0u}, 5});
   bind(launch, c, c.y);
   launch.params(SG_ATTENTION_PARAMS, p)
       .threadgroup_memory(SG_ATTENTION_SHARED, 4 * (keys * (8 * matrices + 4) + 4 * (8 * keys + 64)))
-      .groups(ceil_div(rows * group, SG_PREFILL_ROWS), c.kv.k.shape[1], 1, 128);
+      .groups(ceil_div(rows * group, whole ? SG_PREFILL_ROWS : SG_PREFILL_ROWS_OF_HALVES), c.kv.k.shape[1], 1, 128);
 }
 
 void decode(MetalEncoder& encoder, const Call& c) {
@@ -134,9 +140,9 @@ void decode(MetalEncoder& encoder, const Call& c) {
   const DecodeParams p{kv_params(c.kv, c.batch), u32(plan.heads),   u32(plan.passes),
                        u32(plan.splits),         u32(memory.round), u32(memory.sums),
                        u32(c.params.window),     c.params.scale,    c.params.softcap};
-  const Constants constants{{u32(plan.head_dim), u32(plan.pass_heads), shared_value(c.kv.k.dtype),
-                             u32(c.kv.block_tokens()), u32(plan.split), plan.one() ? 1u : 0u},
-                            6};
+  const Constants constants{{u32(plan.head_dim), u32(plan.pass_heads), kv_value(c.kv), u32(c.kv.block_tokens()),
+                             u32(plan.split), plan.one() ? 1u : 0u, c.gate ? 1u : 0u},
+                            7};
   const auto attend = [&](const Tensor& sums, const Tensor& stats) {
     Launch launch(encoder, kDecode, constants);
     bind(launch, c, sums);
@@ -157,6 +163,7 @@ void decode(MetalEncoder& encoder, const Call& c) {
       .buffer(SG_MERGE_SUMS, sums)
       .buffer(SG_MERGE_STATS, stats)
       .buffer(SG_MERGE_POSITIONS, c.batch.positions)
+      .buffer(SG_MERGE_GATE, c.gate ? c.gate : sums)  // not read where there is none
       .params(SG_MERGE_PARAMS, p)
       .groups(plan.heads, plan.rows, 1, ceil_div(plan.head_dim, 32) * 32);
 }
@@ -169,25 +176,37 @@ void run(MetalEncoder& encoder, const Call& c, const Segment& part) {
   batch.positions = c.batch.positions.slice(part.first, part.rows);
   batch.sequence = c.batch.sequence.slice(part.first, part.rows);
   const Tensor y = c.y.slice(part.first, part.rows), q = c.q.slice(part.first, part.rows);
-  launch(encoder, {y, q, c.kv, batch, c.params});
+  const Tensor gate = c.gate ? c.gate.slice(part.first, part.rows) : Tensor{};
+  launch(encoder, {y, q, gate, c.kv, batch, c.params});
+}
+
+/// In parts that bound the work of a command buffer.
+void run(MetalEncoder& encoder, const Call& c) {
+  const Context& context = encoder.context();
+  const bool bounded = c.q.shape[0] > context.tuning.attention_rows;
+  // The most that a row may cost: which keys it sees only the device knows.
+  const int64_t work_of_row = 2 * c.q.shape[1] * c.q.shape[2] * most_keys(c.kv, c.batch, c.params.window);
+  for (const Segment& segment : segments_of(c, context)) {
+    const int64_t most = bounded ? encoder.rows_in_bound(work_of_row) : segment.rows;
+    const int64_t end = segment.first + segment.rows;
+    for (int64_t first = segment.first; first < end; first += most) {
+      const Segment part{first, std::min(most, end - first), segment.prefill};
+      if (bounded) encoder.work(part.rows * work_of_row);
+      run(encoder, c, part);
+    }
+  }
 }
 
 }  // namespace
 
 void MetalEncoder::do_attention(const Tensor& y, const Tensor& q, const KvLayer& kv, const Batch& batch,
                                 const AttentionParams& params) {
-  const Call call{y, q, kv, batch, params};
-  const bool bounded = q.shape[0] > context().tuning.attention_rows;
-  // The most that a row may cost: which keys it sees only the device knows.
-  const int64_t work_of_row = 2 * q.shape[1] * q.shape[2] * most_keys(kv, batch, params.window);
-  for (const Segment& segment : segments_of(call, context())) {
-    const int64_t most = bounded ? rows_in_bound(work_of_row) : segment.rows, end = segment.first + segment.rows;
-    for (int64_t first = segment.first; first < end; first += most) {
-      const Segment part{first, std::min(most, end - first), segment.prefill};
-      if (bounded) work(part.rows * work_of_row);
-      run(*this, call, part);
-    }
-  }
+  run(*this, {y, q, {}, kv, batch, params});
+}
+
+void MetalEncoder::do_attention_gated(const Tensor& y, const Tensor& q, const Tensor& gate, const KvLayer& kv,
+                                      const Batch& batch, const AttentionParams& params) {
+  run(*this, {y, q, gate, kv, batch, params});
 }
 
 }  // namespace saragossa::metal

@@ -6,6 +6,9 @@ namespace {
 
 constexpr Kernel kAdd{"elementwise", "add"};
 constexpr Kernel kActMul{"elementwise", "act_mul"};
+constexpr Kernel kSigmoidMul{"elementwise", "sigmoid_mul"};
+constexpr Kernel kScale{"elementwise", "scale"};
+constexpr Kernel kCopy{"elementwise", "copy"};
 constexpr Kernel kSoftcap{"elementwise", "softcap"};
 constexpr Kernel kGatherRows{"elementwise", "gather_rows"};
 constexpr Kernel kAdvance{"elementwise", "advance"};
@@ -27,6 +30,30 @@ void MetalEncoder::do_act_mul(const Tensor& y, const Tensor& gate, const Tensor&
       .buffer(SG_ACT_MUL_GATE, gate)
       .buffer(SG_ACT_MUL_UP, up)
       .params(SG_ACT_MUL_PARAMS, ActMulParams{u32(y.numel()), shared_value(act)})
+      .threads(y.numel());
+}
+
+void MetalEncoder::do_sigmoid_mul(const Tensor& y, const Tensor& x, const Tensor& gate) {
+  Launch(*this, kSigmoidMul)
+      .buffer(SG_SIGMOID_MUL_Y, y)
+      .buffer(SG_SIGMOID_MUL_X, x)
+      .buffer(SG_SIGMOID_MUL_GATE, gate)
+      .params(SG_SIGMOID_MUL_PARAMS, ElementwiseParams{u32(y.numel())})
+      .threads(y.numel());
+}
+
+void MetalEncoder::do_scale(const Tensor& x, float factor) {
+  Launch(*this, kScale)
+      .buffer(SG_SCALE_X, x)
+      .params(SG_SCALE_PARAMS, ScaleParams{u32(x.numel()), factor})
+      .threads(x.numel());
+}
+
+void MetalEncoder::do_copy(const Tensor& y, const Tensor& x) {
+  Launch(*this, kCopy)
+      .buffer(SG_COPY_Y, y)
+      .buffer(SG_COPY_X, x)
+      .params(SG_COPY_PARAMS, ElementwiseParams{u32(y.numel())})
       .threads(y.numel());
 }
 

@@ -12,10 +12,10 @@ constexpr Kernel kEmbed{"embed", "embed"};
 }  // namespace
 
 void MetalEncoder::do_embed(const Tensor& y, const Weight& table, const Tensor& ids, float scale) {
-  const auto shift = table.affine() ? static_cast<uint32_t>(std::countr_zero(static_cast<unsigned>(table.group))) : 0u;
-  const DType stored = table.affine() ? table.scales.dtype : table.data.dtype;
-  const int64_t chunk = !table.affine() ? 1 : table.bits == 8 ? 8 : 16;
-  Launch(*this, kEmbed, {{static_cast<uint32_t>(table.bits), shift, shared_value(stored)}, 3})
+  const auto shift =
+      table.quantised() ? static_cast<uint32_t>(std::countr_zero(static_cast<unsigned>(table.group))) : 0u;
+  const int64_t chunk = !table.quantised() ? 1 : table.bits == 8 ? 8 : 16;
+  Launch(*this, kEmbed, {{static_cast<uint32_t>(table.bits), shift, shared_value(table.stored())}, 3})
       .buffer(SG_EMBED_Y, y)
       .buffer(SG_EMBED_CODES, table.data)
       .buffer(SG_EMBED_SCALES, table.scales)

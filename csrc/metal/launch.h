@@ -18,8 +18,8 @@ inline uint32_t u32(int64_t n) {
 /// The numbers that MSL knows them by (params/types.h).
 inline uint32_t shared_value(Activation act) { return act == Activation::silu ? SG_SILU : SG_GELU_TANH; }
 inline uint32_t shared_value(DType t) {
-  require(is_float(t), "metal: ", name_of(t), " is no stored float");
-  return t == DType::f32 ? SG_F32 : t == DType::f16 ? SG_F16 : SG_BF16;
+  require(is_float(t) || t == DType::u8, "metal: ", name_of(t), " is no stored float");
+  return t == DType::f32 ? SG_F32 : t == DType::f16 ? SG_F16 : t == DType::bf16 ? SG_BF16 : SG_E8M0;
 }
 
 class Launch {

@@ -67,14 +67,14 @@ void run_group(MetalEncoder& encoder, const Tensor& x, std::span<const LinearOut
 }  // namespace
 
 bool same_format(const Weight& a, const Weight& b) {
-  if (a.bits != b.bits || a.group != b.group || a.in != b.in) return false;
-  return a.affine() ? a.scales.dtype == b.scales.dtype : a.data.dtype == b.data.dtype;
+  return a.bits == b.bits && a.group == b.group && a.in == b.in && a.stored() == b.stored();
 }
 
 bool is_ragged(const LinearJob& job) {
   bool aligned = job.weight().in % 8 == 0 && address_of(job.x) % 16 == 0;
   for (const LinearOut& out : job.outs) aligned = aligned && address_of(out.weight->data) % 8 == 0;
-  require(aligned || !job.weight().affine(), "metal: x or a quantised weight stands at no multiple of its alignment");
+  require(aligned || !job.weight().quantised(),
+          "metal: x or a quantised weight stands at no multiple of its alignment");
   return !aligned;
 }
 
@@ -83,9 +83,9 @@ Constants linear_constants(const LinearJob& job, uint32_t rows_of_group) {
   uint32_t biased = 0;
   for (size_t j = 0; j < job.outs.size(); ++j)
     if (job.outs[j].bias) biased |= 1u << j;
-  const auto shift = w.affine() ? static_cast<uint32_t>(std::countr_zero(static_cast<unsigned>(w.group))) : 0u;
-  return {{static_cast<uint32_t>(w.bits), shift, shared_value(w.affine() ? w.scales.dtype : w.data.dtype),
-           rows_of_group, static_cast<uint32_t>(job.outs.size()), biased, job.epilogue, is_ragged(job) ? 1u : 0u},
+  const auto shift = w.quantised() ? static_cast<uint32_t>(std::countr_zero(static_cast<unsigned>(w.group))) : 0u;
+  return {{static_cast<uint32_t>(w.bits), shift, shared_value(w.stored()), rows_of_group,
+           static_cast<uint32_t>(job.outs.size()), biased, job.epilogue, is_ragged(job) ? 1u : 0u},
           8};
 }
 
@@ -147,9 +147,8 @@ void MetalEncoder::do_linear_add_norm(const Tensor& y, const Tensor& z, const Te
 }
 
 void MetalEncoder::do_linear_group(const Tensor& x, std::span<const LinearOut> outs) {
-  constexpr size_t kMost = 3;  // of a dispatch
-  for (size_t i = 0; i < outs.size(); i += kMost)
-    run_group(*this, x, outs.subspan(i, std::min(kMost, outs.size() - i)));
+  static_assert(SG_LINEAR_MOST == 4);  // as many as the op takes
+  run_group(*this, x, outs);
 }
 
 void MetalEncoder::do_linear_gated(const Tensor& y, const Tensor& x, const Weight& gate, const Weight& up,

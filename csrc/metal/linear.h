@@ -1,5 +1,5 @@
 #pragma once
-// Linears on Metal: one dispatch over up to three weights of one format; which kernel makes it.
+// Linears on Metal: one dispatch over up to four weights of one format; which kernel makes it.
 
 #include <array>
 #include <span>
@@ -15,8 +15,9 @@ struct LinearJob {
   std::span<const LinearOut> outs;  // of one format; gated: gate, then up
   uint32_t epilogue = SG_STORE;
   Activation activation = Activation::silu;
-  Tensor squares = {};             // of SG_ADD_SQUARES: f32 [T, (out + 3) / 4]
-  std::array<int64_t, 3> depth{};  // inputs of a split of each output (matmul kernels), a multiple of 64; 0: all
+  Tensor squares = {};  // of SG_ADD_SQUARES: f32 [T, (out + 3) / 4]
+  std::array<int64_t, SG_LINEAR_MOST>
+      depth{};  // inputs of a split of each output (matmul kernels), a multiple of 64; 0: all
 
   const Weight& weight() const { return *outs[0].weight; }
   int64_t rows() const { return x.shape[0]; }

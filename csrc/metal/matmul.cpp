@@ -60,7 +60,7 @@ void run_split(MetalEncoder& encoder, const LinearJob& job) {
   u32(floats);
   const OpScratch scratch(encoder, {{DType::f32, {floats}}});
   const Tensor& parts = scratch[0];
-  std::array<LinearOut, 3> sums;
+  std::array<LinearOut, SG_LINEAR_MOST> sums;
   for (size_t j = 0; j < job.outs.size(); ++j) {
     const int64_t rows = splits_of(job, j) * job.rows(), out = job.outs[j].weight->out;
     sums[j] = {parts.slice(merge.first[j], rows * out).reshape({rows, out}), job.outs[j].weight, {}};
@@ -110,7 +110,7 @@ void launch_matmul(MetalEncoder& encoder, const LinearJob& job) {
 }
 
 bool tensor_ops_take(const LinearJob& job) {
-  return !is_ragged(job) && (job.weight().affine() || job.weight().data.dtype != DType::f32);
+  return !is_ragged(job) && (job.weight().quantised() || job.weight().data.dtype != DType::f32);
 }
 
 void launch_matmul_tensor(MetalEncoder& encoder, const LinearJob& job) {

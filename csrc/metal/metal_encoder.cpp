@@ -70,16 +70,7 @@ int64_t MetalEncoder::rows_in_bound(int64_t multiply_adds_per_row) const {
   return std::max<int64_t>(16, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows))));
 }
 
-bool MetalEncoder::has_fused(FusedOp op) const {
-  switch (op) {
-    case FusedOp::norm_group:
-    case FusedOp::attention_gated:
-    case FusedOp::conv_qk_norm:
-    case FusedOp::delta_rule_norm:
-    case FusedOp::moe_down_norm: return false;
-    default: return true;
-  }
-}
+bool MetalEncoder::has_fused(FusedOp) const { return true; }
 
 Submission MetalEncoder::do_submit(bool) {
   return Submission(std::make_shared<MetalSubmission>(context_, std::move(step_), take_records()));

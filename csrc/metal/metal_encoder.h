@@ -1,7 +1,7 @@
 #pragma once
 // The encoder of the Metal device: each op becomes dispatches in one concurrent compute encoder of one command buffer.
 // The ops' bodies stand by family: elementwise.cpp, norm.cpp, rope.cpp, attention.cpp, linear.cpp, matmul.cpp,
-// embed.cpp, sample.cpp.
+// moe.cpp, moe_sorted.cpp, embed.cpp, sample.cpp.
 
 #include <array>
 #include <initializer_list>
@@ -23,6 +23,8 @@ class MetalEncoder final : public CommandEncoder {
   void order();
   /// What the same op dispatches next reads what it has dispatched so far.
   void barrier();
+  /// act_mul as a part of another op.
+  void activate(const Tensor& y, const Tensor& gate, const Tensor& up, Activation act) { do_act_mul(y, gate, up, act); }
   MTL::ComputeCommandEncoder* compute() { return step_->encoder.get(); }
   /// Lengths of threadgroup memory stay set in Metal's encoder: a kernel that asks for none would pay for them.
   void set_threadgroup_memory(int slot, int64_t bytes);
@@ -74,8 +76,18 @@ class MetalEncoder final : public CommandEncoder {
   void do_norm_add(const Tensor& y, const Tensor& x, const Tensor& w, float eps) override;
   void do_norm_add_norm(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& w2, float eps,
                         float factor) override;
+  void do_moe_down_norm(const Tensor& y, const Tensor& z, const Tensor& h, const Routes& routes, const Tensor& shared,
+                        const Experts& experts, const Tensor& norm, float eps) override;
+  void do_norm_group(const Tensor& x, std::span<const NormOut> outs, float eps) override;
+  void do_attention_gated(const Tensor& y, const Tensor& q, const Tensor& gate, const KvLayer& kv, const Batch& batch,
+                          const AttentionParams& params) override;
   void do_qk_rope_append(const Tensor& q, const Tensor& k, const Tensor& v, const QkNorm& norm, const Rope& rope,
                          const KvLayer& kv, const Batch& batch) override;
+  void do_conv_qk_norm(const Tensor& y, const Tensor& x, const Tensor& w, const DeltaHeads& heads,
+                       const RecurrentLayer& state, const Batch& batch) override;
+  void do_delta_rule_norm(const Tensor& y, const Tensor& qkv, const DeltaGates& gates, const DeltaHeads& heads,
+                          const Tensor& z, const Tensor& w, float eps, const RecurrentLayer& state,
+                          const Batch& batch) override;
 
   bool has_fused(FusedOp op) const override;
   Tensor do_scratch(DType dtype, Shape shape) override { return step_->arena->take(dtype, shape); }

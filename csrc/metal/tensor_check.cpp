@@ -16,14 +16,15 @@ namespace {
 struct Case {
   int64_t rows, depth;  // depth: inputs of a split, 0 for all
   int bits;             // 0: dense
-  DType dtype;          // of scales and biases, or of a dense weight
+  DType dtype;          // of scales and biases, or of a dense weight; u8: mxfp4, mxfp8
   bool gated = false;
 };
 constexpr Case kCases[] = {
     {1, 0, 4, DType::f32},   {8, 0, 6, DType::bf16},        {9, 128, 8, DType::bf16}, {16, 0, 4, DType::bf16},
     {16, 0, 0, DType::f16},  {32, 128, 0, DType::bf16},     {33, 0, 4, DType::bf16},  {64, 0, 6, DType::f16},
     {64, 0, 8, DType::bf16}, {150, 0, 4, DType::f16},       {150, 0, 0, DType::bf16}, {100, 0, 0, DType::f16},
-    {150, 0, 6, DType::f32}, {70, 0, 4, DType::bf16, true},
+    {150, 0, 6, DType::f32}, {70, 0, 4, DType::bf16, true}, {12, 0, 2, DType::bf16},  {40, 0, 3, DType::bf16},
+    {24, 0, 5, DType::bf16}, {48, 0, 5, DType::f16},        {20, 0, 4, DType::u8},    {66, 0, 8, DType::u8},
 };
 constexpr int64_t kIn = 320, kOut = 200;
 constexpr int kGroup = 64;
@@ -68,6 +69,16 @@ Weight random_weight(Device& device, Numbers& numbers, const Case& of) {
   if (of.bits == 0) return {kOut, kIn, 0, 0, random(device, numbers, of.dtype, {kOut, kIn}, 0.1f), {}, {}};
   Weight w{kOut, kIn, of.bits, kGroup, device.tensor(DType::u32, {kOut, kIn * of.bits / 32}), {}, {}};
   for (int64_t i = 0; i < w.data.numel(); ++i) host_data<uint32_t>(w.data)[i] = numbers.next() ^ numbers.next() >> 16;
+  if (of.dtype == DType::u8) {
+    w.format = of.bits == 4 ? Format::mxfp4 : Format::mxfp8;
+    w.group = 32;
+    if (of.bits == 8)  // no NaN, and of one size with what is too small for half
+      for (int64_t i = 0; i < w.data.numel(); ++i) host_data<uint32_t>(w.data)[i] &= 0xb7b7b7b7u;
+    w.scales = device.tensor(DType::u8, {kOut, kIn / w.group});
+    for (int64_t i = 0; i < w.scales.numel(); ++i)
+      host_data<uint8_t>(w.scales)[i] = static_cast<uint8_t>(121 + numbers.next() % 5);
+    return w;
+  }
   w.scales = random(device, numbers, of.dtype, {kOut, kIn / kGroup}, 0.02f);
   w.biases = random(device, numbers, of.dtype, {kOut, kIn / kGroup}, 0.1f);
   return w;
@@ -93,6 +104,7 @@ float worst_difference(const Tensor& got, const Tensor& want) {
 }
 
 std::string name_of(const Case& of) {
+  if (of.dtype == DType::u8) return message(of.rows, " rows of mxfp", of.bits);
   return message(of.rows, " rows of ", of.bits > 0 ? message(of.bits, " bits with ") : "dense ",
                  saragossa::name_of(of.dtype), of.gated ? ", gated" : "");
 }

@@ -43,9 +43,10 @@ void bind_device(py::module_& m) {
   // Module-local: the test-only module binds some of the same types.
   py::class_<Device, std::shared_ptr<Device>>(m, "Device", py::module_local())
       .def(py::init([](const std::string& name, bool fused, const std::string& activations, const std::string& isa,
-                       int threads, int spin_us, bool cpu_fetch_ahead, bool run_ahead, bool metal_resident,
-                       bool metal_matmul, bool metal_tensor_ops, bool metal_statistics, bool metal_split_matmul,
-                       bool metal_simdgroup_attention, int64_t metal_command_macs, const std::string& kernel_cache) {
+                       int threads, int spin_us, bool cpu_fetch_ahead, bool chunked_delta, bool run_ahead,
+                       bool metal_resident, bool metal_matmul, bool metal_tensor_ops, bool metal_statistics,
+                       bool metal_split_matmul, bool metal_sorted_experts, bool metal_simdgroup_attention,
+                       int64_t metal_command_macs, const std::string& kernel_cache) {
              if (threads < 0) fail(ErrorKind::usage, "threads ", threads, ", expected 0 (automatic) or more");
              if (metal_command_macs < 0)
                fail(ErrorKind::usage, "metal_command_macs ", metal_command_macs, ", expected 0 (automatic) or more");
@@ -56,12 +57,14 @@ void bind_device(py::module_& m) {
              switches.threads = threads;
              switches.spin_us = spin_us;
              switches.cpu_fetch_ahead = cpu_fetch_ahead;
+             switches.chunked_delta = chunked_delta;
              switches.run_ahead = run_ahead;
              switches.metal_resident = metal_resident;
              switches.metal_matmul = metal_matmul;
              switches.metal_tensor_ops = metal_tensor_ops;
              switches.metal_statistics = metal_statistics;
              switches.metal_split_matmul = metal_split_matmul;
+             switches.metal_sorted_experts = metal_sorted_experts;
              switches.metal_simdgroup_attention = metal_simdgroup_attention;
              switches.metal_command_macs = metal_command_macs;
              switches.kernel_cache = kernel_cache;
@@ -71,8 +74,9 @@ void bind_device(py::module_& m) {
            }),
            py::arg("name"), py::kw_only(), py::arg("fused") = true, py::arg("activations") = "int15",
            py::arg("isa") = "auto", py::arg("threads") = 0, py::arg("spin_us") = 50, py::arg("cpu_fetch_ahead") = true,
-           py::arg("run_ahead") = true, py::arg("metal_resident") = true, py::arg("metal_matmul") = true,
-           py::arg("metal_tensor_ops") = true, py::arg("metal_statistics") = true, py::arg("metal_split_matmul") = true,
+           py::arg("chunked_delta") = true, py::arg("run_ahead") = true, py::arg("metal_resident") = true,
+           py::arg("metal_matmul") = true, py::arg("metal_tensor_ops") = true, py::arg("metal_statistics") = true,
+           py::arg("metal_split_matmul") = true, py::arg("metal_sorted_experts") = true,
            py::arg("metal_simdgroup_attention") = true, py::arg("metal_command_macs") = 0, py::arg("kernel_cache") = "")
       .def_property_readonly("name", &Device::name)
       .def_property_readonly("description", &Device::description)

@@ -7,11 +7,12 @@ void bind_model(py::module_& m) {
   py::class_<Model, std::shared_ptr<Model>>(m, "Model", py::module_local())
       .def(py::init([](std::shared_ptr<Device> device, const py::object& spec, const py::object& tensors,
                        int64_t blocks, int64_t block_tokens, const std::string& kv_dtype, int64_t slots) {
-             if (kv_dtype != "bf16" && kv_dtype != "f32")
-               fail(ErrorKind::usage, "KV cache in '", kv_dtype, "', supported are bf16, f32");
+             const DType dtype = kv_dtype == "f32" ? DType::f32 : kv_dtype == "u8" ? DType::u8 : DType::bf16;
+             if (kv_dtype != name_of(dtype))
+               fail(ErrorKind::usage, "KV cache in '", kv_dtype, "', supported are bf16, u8, f32");
              DecoderSpec decoder = decoder_spec_from(spec);
              std::vector<BoundTensor> bound = bound_tensors_from(tensors);
-             const CacheOptions cache{blocks, block_tokens, kv_dtype == "bf16" ? DType::bf16 : DType::f32, slots};
+             const CacheOptions cache{blocks, block_tokens, dtype, slots};
              const ReleasedGil released;
              return std::make_shared<Model>(std::move(device), std::move(bound), std::move(decoder), cache);
            }),

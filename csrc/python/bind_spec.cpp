@@ -90,7 +90,9 @@ DType dtype_from(const std::string& code) {
   if (code == "F16") return DType::f16;
   if (code == "BF16") return DType::bf16;
   if (code == "U32") return DType::u32;
-  fail(ErrorKind::weights, "dtype ", code, " is not supported; supported are F32, F16, BF16, and U32 for codes");
+  if (code == "U8") return DType::u8;
+  fail(ErrorKind::weights, "dtype ", code,
+       " is not supported; supported are F32, F16, BF16, and U32 for codes, U8 for their powers of two");
 }
 
 }  // namespace
@@ -133,6 +135,7 @@ std::vector<BoundTensor> bound_tensors_from(const py::handle& tensors) {
     bound.role = field<std::string>(t, "role");
     bound.shape = field<std::vector<int64_t>>(t, "shape");
     bound.bits = field<int>(t, "bits");
+    if (bound.bits != 0) bound.format = format_named(field<std::string>(t, "kind"));
     bound.group = field<int>(t, "group_size");
     bound.plus_one = field<bool>(t, "plus_one");
     bound.rows = field<std::vector<std::pair<int64_t, int64_t>>>(t, "rows");

@@ -9,17 +9,31 @@ namespace {
 
 constexpr int64_t kFirstTokens = 2048;  // of a cache that grows
 
+/// What a layer has, block by block.
+template <class Layer>
+auto tensors_of(Layer& layer) {
+  std::vector out{&layer.k, &layer.v};
+  if (layer.k_scales) out.insert(out.end(), {&layer.k_scales, &layer.v_scales});
+  return out;
+}
+
 }  // namespace
 
 KvCache::KvCache(Device& device, const std::vector<KvLayerSpec>& layers, int64_t blocks, int64_t block_tokens,
                  DType dtype)
-    : device_(device), dtype_(dtype), limit_(blocks), block_tokens_(block_tokens) {
+    : device_(device), limit_(blocks), block_tokens_(block_tokens) {
   const int64_t first =
       device.lazy_memory() ? blocks : std::min(blocks, std::max<int64_t>(1, kFirstTokens / block_tokens));
   for (const KvLayerSpec& spec : layers) {
     const Shape shape{first, spec.kv_heads, block_tokens, spec.head_dim};
-    layers_.push_back(KvLayer{device.tensor(dtype, shape, true), device.tensor(dtype, shape, true)});
-    bytes_per_token_ += 2 * spec.kv_heads * spec.head_dim * size_of(dtype);
+    KvLayer layer{device.tensor(dtype, shape, true), device.tensor(dtype, shape, true)};
+    if (dtype == DType::u8) {
+      const Shape scales{first, spec.kv_heads, block_tokens, kv_scales(spec.head_dim)};
+      layer.k_scales = device.tensor(DType::bf16, scales, true);
+      layer.v_scales = device.tensor(DType::bf16, scales, true);
+    }
+    layers_.push_back(layer);
+    for (const Tensor* t : tensors_of(layer)) bytes_per_token_ += t->nbytes() / (first * block_tokens);
   }
   references_.assign(static_cast<size_t>(first), 0);
   add_free(0);
@@ -45,8 +59,8 @@ void KvCache::grow() {
   const int64_t to = std::min(limit_, 2 * from);
   device_.wait_idle();  // steps that run write to the old tensors
   for (KvLayer& layer : layers_) {
-    for (Tensor* t : {&layer.k, &layer.v}) {
-      const Tensor larger = device_.tensor(dtype_, {to, t->shape[1], t->shape[2], t->shape[3]}, true);
+    for (Tensor* t : tensors_of(layer)) {
+      const Tensor larger = device_.tensor(t->dtype, {to, t->shape[1], t->shape[2], t->shape[3]}, true);
       std::memcpy(raw_data<uint8_t>(larger), raw_data<uint8_t>(*t), static_cast<size_t>(t->nbytes()));
       *t = larger;
     }
@@ -88,7 +102,7 @@ int32_t KvCache::copy(int32_t block) {
   const int32_t fresh = take();
   device_.wait_idle();
   for (const KvLayer& layer : layers_) {
-    for (const Tensor* t : {&layer.k, &layer.v}) {
+    for (const Tensor* t : tensors_of(layer)) {
       const int64_t bytes = t->nbytes() / t->shape[0];
       auto* base = raw_data<uint8_t>(*t);
       std::memcpy(base + fresh * bytes, base + block * bytes, static_cast<size_t>(bytes));

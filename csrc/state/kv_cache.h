@@ -44,7 +44,6 @@ class KvCache {
   void add_free(int64_t from);
 
   Device& device_;
-  DType dtype_;
   int64_t limit_;
   mutable std::mutex mutex_;  // of what follows: a session may go while another one runs
   std::vector<KvLayer> layers_;

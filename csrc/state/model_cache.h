@@ -16,7 +16,7 @@ namespace saragossa {
 struct CacheOptions {
   int64_t blocks = 0;          // capacity of each group of the KV cache
   int64_t block_tokens = 256;  // 64, 128, 256 or 512
-  DType dtype = DType::bf16;   // bf16 or f32
+  DType dtype = DType::bf16;   // bf16, f32 or u8
   int64_t slots = 64;          // recurrent states
 };
 

@@ -5,6 +5,12 @@
 #include <utility>
 
 namespace saragossa {
+namespace {
+
+/// Stored tensors of one module.
+size_t parts_of(const BoundTensor& t) { return t.bits == 0 ? 1 : row_of(t.format).has_biases ? 3 : 2; }
+
+}  // namespace
 
 WeightLoader::WeightLoader(Device& device, std::vector<BoundTensor> tensors) : device_(device) {
   for (BoundTensor& t : tensors) {
@@ -47,7 +53,7 @@ Tensor WeightLoader::matrix_part(const BoundTensor& t, size_t i, int64_t out, in
   const Tensor to = device_.tensor(first.dtype, {out, width});
   uint8_t* at = host_data<uint8_t>(to);
   uint8_t* const end = at + to.nbytes();
-  const size_t per_module = t.bits ? 3 : 1;
+  const size_t per_module = parts_of(t);
   const auto append = [&](const StoredPart& part, int64_t begin, int64_t bytes) {
     const std::shared_ptr<MappedFile> mapped = file(part.file);
     require(begin >= 0 && begin + bytes <= part.nbytes && at + bytes <= end, t.role, ": rows outside the tensor");
@@ -67,16 +73,16 @@ Tensor WeightLoader::matrix_part(const BoundTensor& t, size_t i, int64_t out, in
 
 Weight WeightLoader::matrix(const std::string& role, int64_t out, int64_t in) {
   const BoundTensor& t = find(role, {out, in});
-  require(t.parts.size() == static_cast<size_t>(std::max<int64_t>(1, t.stack)) * (t.bits ? 3 : 1), role, ": ",
+  require(t.parts.size() == static_cast<size_t>(std::max<int64_t>(1, t.stack)) * parts_of(t), role, ": ",
           t.parts.size(), " parts");
-  Weight w{out, in, t.bits, t.group, {}, {}, {}};
-  if (!w.affine()) {
+  Weight w{out, in, t.bits, t.group, {}, {}, {}, t.format};
+  if (!w.quantised()) {
     w.data = matrix_part(t, 0, out, in);
   } else {
     require(t.group > 0, role, ": no group size");
     w.data = matrix_part(t, 0, out, in * t.bits / 32);
     w.scales = matrix_part(t, 1, out, in / t.group);
-    w.biases = matrix_part(t, 2, out, in / t.group);
+    if (parts_of(t) == 3) w.biases = matrix_part(t, 2, out, in / t.group);
   }
   check_weight(w, role);
   return w;

@@ -21,11 +21,12 @@ struct StoredPart {
   DType dtype = DType::f32;
 };
 
-/// One tensor of the model by role; parts: weight, or weight, scales, biases.
+/// One tensor of the model by role; parts: weight, or weight, scales and, where its format has them, biases.
 struct BoundTensor {
   std::string role;
-  std::vector<int64_t> shape;  // as unquantised
-  int bits = 0;                // 0: dense
+  std::vector<int64_t> shape;      // as unquantised
+  int bits = 0;                    // 0: dense
+  Format format = Format::affine;  // unless dense
   int group = 0;
   bool plus_one = false;                          // stored as w, used as 1 + w
   std::vector<StoredPart> parts;                  // of a stack those of one module after another

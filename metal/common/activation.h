@@ -3,7 +3,9 @@
 
 #include "params/types.h"
 
-inline float sg_silu(float x) { return x / (1.0f + metal::exp(-x)); }
+inline float sg_times_sigmoid(float x, float gate) { return x / (1.0f + metal::exp(-gate)); }
+
+inline float sg_silu(float x) { return sg_times_sigmoid(x, x); }
 
 // tanh through exp of a negative argument: no overflow for large x.
 inline float sg_tanh(float x) {

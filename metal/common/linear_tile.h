@@ -10,9 +10,9 @@ inline void sg_put(threadgroup half* to, float4 v) { *(threadgroup half4*)to = h
 template <class Format, class T>
 inline void sg_unpack(threadgroup T* to, LinearRow row, uint k, uint in) {
   float scale = 1.0f, bias = 0.0f;
-  if (Format::affine && k < in) {
+  if (Format::scaled && k < in) {
     scale = sg_stored(row.scales, k >> SG_GROUP_SHIFT, SG_DTYPE);
-    bias = sg_stored(row.biases, k >> SG_GROUP_SHIFT, SG_DTYPE);
+    if (Format::biased) bias = sg_stored(row.biases, k >> SG_GROUP_SHIFT, SG_DTYPE);
   }
   for (uint part = 0; part < 16; part += Format::chunk) {
     float w[Format::chunk];
@@ -22,7 +22,7 @@ inline void sg_unpack(threadgroup T* to, LinearRow row, uint k, uint in) {
       Format::load(row.codes, k + part, in, words);
       for (uint i = 0; i < Format::chunk; ++i) {
         w[i] = Format::value(words, i);
-        if (Format::affine) w[i] = metal::fma(w[i], scale, bias);
+        if (Format::scaled) w[i] = metal::fma(w[i], scale, bias);
       }
     }
     for (uint i = 0; i < Format::chunk; i += 4) sg_put(to + part + i, float4(w[i], w[i + 1], w[i + 2], w[i + 3]));
@@ -31,7 +31,11 @@ inline void sg_unpack(threadgroup T* to, LinearRow row, uint k, uint in) {
 
 template <class T>
 inline void sg_unpack(threadgroup T* to, LinearRow row, uint k, uint in) {
+  if (sg_mx) return SG_BITS == 4 ? sg_unpack<Mxfp4>(to, row, k, in) : sg_unpack<Mxfp8>(to, row, k, in);
+  if (SG_BITS == 2) return sg_unpack<Affine2>(to, row, k, in);
+  if (SG_BITS == 3) return sg_unpack<Affine3>(to, row, k, in);
   if (SG_BITS == 4) return sg_unpack<Affine4>(to, row, k, in);
+  if (SG_BITS == 5) return sg_unpack<Affine5>(to, row, k, in);
   if (SG_BITS == 6) return sg_unpack<Affine6>(to, row, k, in);
   if (SG_BITS == 8) return sg_unpack<Affine8>(to, row, k, in);
   if (SG_RAGGED) return sg_unpack<DenseRagged>(to, row, k, in);

@@ -13,6 +13,10 @@
 #define SG_ATTENTION_BLOCK_TABLE 6
 #define SG_ATTENTION_STATS 7  // [T, heads, splits, 2]: maximum and sum of a split
 #define SG_ATTENTION_PARAMS 8
+// Of a cache of u8.
+#define SG_ATTENTION_K_SCALES 9
+#define SG_ATTENTION_V_SCALES 10
+#define SG_ATTENTION_GATE 11   // where there is one
 #define SG_ATTENTION_SHARED 0  // threadgroup memory
 
 #define SG_MERGE_Y 0
@@ -20,6 +24,7 @@
 #define SG_MERGE_STATS 2
 #define SG_MERGE_POSITIONS 3
 #define SG_MERGE_PARAMS 4
+#define SG_MERGE_GATE 5
 
 // Most keys of a split, simdgroups of a threadgroup and query heads that share one reading of a key.
 #define SG_MAX_SPLIT 256
@@ -27,7 +32,7 @@
 #define SG_DECODE_HEADS 8
 
 // Function constants of attention_decode. 0: channels of a head, 1: query heads of a pass, 2: the cache's dtype, 3:
-// tokens of a block, 4: keys of a split, 5: whether one split is all there can be.
+// tokens of a block, 4: keys of a split, 5: whether one split is all there can be, 6: whether there is a gate.
 
 struct DecodeParams {
   KvParams kv;
@@ -41,9 +46,15 @@ struct DecodeParams {
   sg_f32 softcap;  // 0: none
 };
 
-// Rows (a query head of a token each) of a tile of attention_prefill, and the most channels of a head that it takes.
+// Function constants of attention_prefill. 0: channels of a head, 1: query heads of a kv head, 2: the cache's dtype, 3:
+// tokens of a block, 4: whether there is a gate.
+//
+// Rows (a query head of a token each) of a tile, for heads of up to SG_PREFILL_WHOLE_DIM channels and for larger ones,
+// of which a simdgroup takes a half; the most channels.
 #define SG_PREFILL_ROWS 32
-#define SG_PREFILL_HEAD_DIM 256
+#define SG_PREFILL_ROWS_OF_HALVES 16
+#define SG_PREFILL_WHOLE_DIM 256
+#define SG_PREFILL_HEAD_DIM 512
 
 struct PrefillParams {
   KvParams kv;

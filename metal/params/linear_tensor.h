@@ -3,7 +3,7 @@
 
 #include "params/linear.h"
 
-#define SG_LINEAR_X_SCALE 17  // f32 [T], by which the sums of a row are multiplied
+#define SG_LINEAR_X_SCALE 22  // f32 [T], by which the sums of a row are multiplied
 
 #define SG_HALF_Y 0
 #define SG_HALF_SCALE 1

@@ -9,7 +9,7 @@
 #define SG_ROPE_POSITIONS 2
 #define SG_ROPE_PARAMS 3
 
-// The cache's slots are the same in kv_append and qk_rope_append.
+// The cache's slots are the same in kv_append, kv_append_codes and qk_rope_append.
 #define SG_APPEND_K 0
 #define SG_APPEND_V 1
 #define SG_APPEND_CACHE_K 2
@@ -22,9 +22,18 @@
 #define SG_APPEND_INV_FREQ 9
 #define SG_APPEND_Q_NORM 10
 #define SG_APPEND_K_NORM 11
+#define SG_APPEND_V_NORM 12
+// Of a cache of u8.
+#define SG_APPEND_K_SCALES 13
+#define SG_APPEND_V_SCALES 14
+
+// What qk_rope_append is given: q, k and v; q and k, which is v, too; q alone.
+#define SG_APPEND_ALL 0
+#define SG_APPEND_K_IS_V 1
+#define SG_APPEND_Q_ALONE 2
 
 // Function constants of the family. 0: channels of a head, 1: channel pairs that rotate, 2: the cache's dtype,
-// 3: tokens of a block, 4 and 5: whether q and k have norms. rope gives the first two alone.
+// 3: tokens of a block, 4, 5 and 6: whether q, k and v have norms, 7: what is given. rope gives the first two alone.
 
 struct RopeParams {
   sg_u32 rows;

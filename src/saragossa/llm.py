@@ -45,7 +45,8 @@ class LLM:
 
     path_or_repo: a model folder, a Hugging Face repository (`org/name` or `org/name@revision`), or `demo`.
     device: "auto", "cpu" or "metal". threads: of the CPU device; None or 0: the performance cores.
-    exact: float32 activations and cache, weights as stored. context: tokens of a sequence at most; None: the
+    exact: float32 activations and cache, weights as stored. kv: how keys and values are stored, "bf16" (the
+    default), "u8" (8 bits: about half the memory) or "f32". context: tokens of a sequence at most; None: the
     model's own. speculate: who drafts tokens ahead, for speed alone: "mtp" (the checkpoint's own head),
     "draft" (the model `draft_model`, with the same tokenizer), "lookup" (what stood in the text before) or
     "off"; draft_tokens: at most, 1 to 7.
@@ -62,6 +63,7 @@ class LLM:
         device: str = "auto",
         threads: int | None = None,
         exact: bool | None = None,
+        kv: str | None = None,
         context: int | None = None,
         speculate: SpeculationMethod | None = None,
         draft_model: str | Path | None = None,
@@ -87,13 +89,14 @@ class LLM:
             device=device,
             threads=threads,
             exact=exact,
+            kv=kv,
             context=context,
             mtp=method == "mtp",
             block_drafter=draft_dir if block else None,
         )
         draft = None
         if draft_dir is not None and not block:
-            draft = loading.load_draft(draft_dir, loaded, device=device, threads=threads, exact=exact)
+            draft = loading.load_draft(draft_dir, loaded, device=device, threads=threads, exact=exact, kv=kv)
         self.speculator = Speculator(method, draft_tokens or DRAFT_TOKENS, method == "mtp", draft, block)
         self.tokenizer = Tokenizer.from_dir(self.model_dir, vocab=loaded.spec.decoder.vocab)
         _core.trim_heap()

@@ -142,6 +142,14 @@ FLAGS: tuple[Flag, ...] = (
         "to measure what that gives; results are the same bits",
     ),
     Flag(
+        "SARAGOSSA_CHUNKED_DELTA",
+        "chunked_delta",
+        True,
+        parse_bool,
+        "off: the delta rule of a gated delta net goes row by row over a prompt, too (so does --exact)",
+        "64 rows at once are matrix products, which add in another order",
+    ),
+    Flag(
         "SARAGOSSA_PREFILL_CHUNK",
         "prefill_chunk",
         512,
@@ -153,9 +161,10 @@ FLAGS: tuple[Flag, ...] = (
         "SARAGOSSA_KV_DTYPE",
         "kv_dtype",
         "bf16",
-        one_of("bf16", "f32"),
-        "how keys and values are stored; f32 doubles their memory",
-        "to tell rounding in the cache from other differences",
+        one_of("bf16", "u8", "f32"),
+        "how keys and values are stored (--kv): u8 takes a little more than half of the memory of bf16"
+        " and rounds more, f32 twice as much",
+        "longer contexts in the same memory; or to tell rounding in the cache from other differences",
     ),
     Flag(
         "SARAGOSSA_RUN_AHEAD",
@@ -204,6 +213,14 @@ FLAGS: tuple[Flag, ...] = (
         parse_bool,
         "off: Metal linears of 9 to 32 rows add all products in one threadgroup, however few their outputs",
         "splits add in another order; to tell whether a difference comes from them",
+    ),
+    Flag(
+        "SARAGOSSA_METAL_SORTED_EXPERTS",
+        "metal_sorted_experts",
+        True,
+        parse_bool,
+        "off: experts of many rows run in the Metal kernels for few, which read an expert once per row",
+        "to tell whether a difference comes from the sorted matrix kernels",
     ),
     Flag(
         "SARAGOSSA_METAL_SIMDGROUP_ATTENTION",

@@ -86,7 +86,10 @@ enum class Data { random, extreme };
 /// A weight of random codes, or of the largest ones (sums that could saturate).
 class TestMatrix {
  public:
-  TestMatrix(int bits, int group, DType dtype, int64_t out, int64_t in, Data data)
+  /// code: as the kernels name it, bits or kE2M1, kE4M3.
+  TestMatrix(int code, int group, DType dtype, int64_t out, int64_t in, Data data)
+      : TestMatrix(code % 16, code >= 16, group, dtype, out, in, data) {}
+  TestMatrix(int bits, bool mx, int group, DType dtype, int64_t out, int64_t in, Data data)
       : codes_(bits ? out * in * bits / 8 : out * in * size_of(dtype)),
         scales_(bits ? out * in / group * size_of(dtype) : 1),
         biases_(bits ? out * in / group * size_of(dtype) : 1) {
@@ -105,6 +108,13 @@ class TestMatrix {
     w.biases = biases_.get();
     for (int64_t i = 0; i < out * in * bits / 8; ++i)
       codes_.get()[i] = data == Data::extreme ? uint8_t{255} : static_cast<uint8_t>(rng());
+    if (mx) {
+      w.biases = w.scales;
+      for (int64_t i = 0; i < out * in / group; ++i) scales_.get()[i] = static_cast<uint8_t>(118 + rng() % 6);
+      for (int64_t i = 0; bits == 8 && i < out * in; ++i)  // no NaN
+        if ((codes_.get()[i] & 127) == 127) codes_.get()[i] ^= 1;
+      return;
+    }
     std::uniform_real_distribution<float> size(0.5f, 2.0f);
     for (int64_t i = 0; i < out * in / group; ++i) {
       const float scale = size(rng) * (rng() % 4 ? 1.0f : -1.0f) * 0.02f;
@@ -117,7 +127,7 @@ class TestMatrix {
     double sum = 0.0;
     for (int64_t k = 0; k < w.in; ++k) {
       double size = std::abs(static_cast<double>(weight_at(w, o, k)));
-      if (w.bits) {
+      if (w.bits && w.dtype != DType::u8) {
         const double bias = std::abs(static_cast<double>(bias_at(w, o, k / w.group)));
         size = std::abs(static_cast<double>(scale_at(w, o, k / w.group)) * code_at(codes_of(w, o), w.bits, k)) + bias;
       }
@@ -163,7 +173,7 @@ std::vector<float> run_table(const LinearKernels& table, const Matrix& w, Activa
   const int64_t stride = w.out + 2 * kSide;
   std::vector<float> y(static_cast<size_t>(rows * stride), kBorder);
   const PackFormat format{mode, w.bits, w.group, w.in, rows > kMatvecRows};
-  const bool packs = w.bits != 0 && mode != Activations::f32;
+  const bool packs = w.bits != 0 && mode != Activations::f32 && code_of(w) != kE4M3;
   const Dirty packed(packs ? table.packed_bytes(format, rows) : 0);
   if (packs) {
     const int64_t step = (8 + table.pack_rows - 1) / table.pack_rows * table.pack_rows;
@@ -250,7 +260,7 @@ bool check_table(const LinearKernels& table, const TestMatrix& m, Activations mo
     }
   }
   // The matvec form: a row alone has the bits that it has among others; so has a row in other chunks.
-  const bool alone = rows <= kMatvecRows || w.bits == 0 || mode == Activations::f32;
+  const bool alone = rows <= kMatvecRows || w.bits == 0 || mode == Activations::f32 || code_of(w) == kE4M3;
   if (alone && data == Data::random) {
     for (int64_t r = 0; r < rows; ++r) {
       const std::vector<float> one = run_table(table, w, mode, x + r * w.in, 1, w.out);
@@ -269,20 +279,26 @@ bool check_table(const LinearKernels& table, const TestMatrix& m, Activations mo
   return good;
 }
 
-constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
+constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16, DType::u8};
+constexpr int kCodes[] = {2, 3, 4, 5, 6, 8, kE2M1, kE4M3};
+
+std::string name_of_code(int code) {
+  return code == 0 ? "dense" : code < 16 ? std::to_string(code) + " bits" : "mxfp" + std::to_string(code % 16);
+}
 constexpr int64_t kRows[] = {1, 2, 3, 4, 5, 8, 9, 14, 20, 33};
 constexpr int64_t kOuts[] = {7, 64, 65};
 
-void check_matrices(const LinearKernels& table, int bits, int group, Activations mode) {
+void check_matrices(const LinearKernels& table, int code, int group, Activations mode) {
   Line line;
   std::vector<int64_t> ins{1, 33, 64, 576, 1000};
-  if (bits) ins = {group, 7 * group, 8 * group, 9 * group, 18 * group, 69 * group};
+  if (code) ins = {group, 7 * group, 8 * group, 9 * group, 18 * group, 69 * group};
   for (const DType dtype : kDTypes) {
+    if ((dtype == DType::u8) != (code >= 16)) continue;
     for (const int64_t in : ins) {
       for (const int64_t out : kOuts) {
         if (out * in > 65 * 18 * 64) continue;  // long inputs with few outputs only
         for (const Data data : {Data::random, Data::extreme}) {
-          const TestMatrix m(bits, group, dtype, out, in, data);
+          const TestMatrix m(code, group, dtype, out, in, data);
           for (const int64_t rows : kRows) {
             ++line.cases;
             std::string why;
@@ -294,8 +310,7 @@ void check_matrices(const LinearKernels& table, int bits, int group, Activations
       }
     }
   }
-  line.print((bits ? std::to_string(bits) + " bits, group " + std::to_string(group) : std::string("dense")) + ", " +
-             name_of_mode(mode));
+  line.print(name_of_code(code) + (code ? ", group " + std::to_string(group) : "") + ", " + name_of_mode(mode));
 }
 
 /// The engine with this instruction set against the engine with the scalar one: groups of outputs, epilogues, biases.
@@ -373,11 +388,11 @@ int main(int argc, char** argv) {
     return 2;
   }
   check_matrices(*table, 0, 0, Activations::f32);
-  for (const int bits : {4, 6, 8})
+  for (const int code : kCodes)
     for (const int group : {32, 64, 128})
       for (const Activations mode : {Activations::f32, Activations::int15, Activations::int8})
-        check_matrices(*table, bits, group, mode);
-  for (const int bits : {0, 4, 6, 8})
+        if (code < 16 || group == 32) check_matrices(*table, code, group, mode);
+  for (const int bits : {0, 2, 3, 4, 5, 6, 8})
     for (const Activations mode : {Activations::f32, Activations::int15, Activations::int8})
       check_engine(*table, isa, bits, mode);
   std::printf("%d passed, %d failed\n", passed, failed);

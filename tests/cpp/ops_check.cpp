@@ -80,6 +80,8 @@ void check_elementwise(const VectorKernels& k) {
   elementwise("silu", k, 2e-6, [](K t, float* y, F a, F b, int64_t n) { t.act_mul(y, a, b, n, Activation::silu); });
   elementwise("gelu_tanh", k, 2e-6,
               [](K t, float* y, F a, F b, int64_t n) { t.act_mul(y, a, b, n, Activation::gelu_tanh); });
+  elementwise("sigmoid_mul", k, 2e-6, [](K t, float* y, F a, F b, int64_t n) { t.sigmoid_mul(y, a, b, n); });
+  elementwise("scale", k, 0.0, [](K t, float* y, F, F, int64_t n) { t.scale(y, 0.37f, n); });
   elementwise("softcap", k, 2e-6, [](K t, float* y, F, F, int64_t n) { t.softcap(y, 5.0f, n); });
   elementwise("rotate", k, 2e-6, [](K t, float* y, F a, F b, int64_t n) { t.rotate(y, a, b, n / 2); });
   elementwise("to_bf16", k, 0.0, [](K t, float* y, F a, F, int64_t n) {
@@ -88,6 +90,15 @@ void check_elementwise(const VectorKernels& k) {
     Guarded<uint16_t> out(n);
     t.to_bf16(out.get(), in.get(), n);
     for (int64_t i = 0; i < n; ++i) y[i] = bf16_to_f32(out[i]);
+  });
+  elementwise("to_codes", k, 0.0, [](K t, float* y, F a, F, int64_t n) {
+    Guarded<uint8_t> codes(n);
+    Guarded<uint16_t> scales(kv_scales(n));
+    t.to_codes(codes.get(), scales.get(), a, n);
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t at = i / SG_KV_GROUP * 2;
+      y[i] = static_cast<float>(codes[i]) * bf16_to_f32(scales[at]) + bf16_to_f32(scales[at + 1]);
+    }
   });
 }
 
@@ -146,7 +157,7 @@ void check_attention(const VectorKernels& k, ThreadPool& pool) {
     for (int64_t b = 0; b < blocks; ++b) table.push_back(static_cast<int32_t>(blocks - 1 - b));
     Guarded<float> got(q.size()), want(q.size());
     AttentionCall c;
-    c.q = q.get(), c.k = kc.get(), c.v = vc.get(), c.bf16 = a.bf16;
+    c.q = q.get(), c.k = kc.get(), c.v = vc.get(), c.dtype = a.bf16 ? DType::bf16 : DType::f32;
     c.rows = a.rows, c.heads = a.heads, c.kv_heads = a.kv_heads, c.head_dim = a.d;
     c.blocks = blocks, c.block_tokens = a.block, c.sequences = 1, c.max_blocks = blocks;
     c.positions = positions.data(), c.sequence = sequence.data(), c.block_table = table.data();

@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from e2e.test_goldens import DEFAULT, EXACT, MARGIN, check_greedy, greedy, session, teacher_forced
+from e2e.test_goldens import DEFAULT, EXACT, check_greedy, greedy, session, teacher_forced
 from golden.mtp_reference import MtpReference
 from saragossa.weights.safetensors import SafetensorsIndex
 
 FAMILIES = Path(__file__).parents[1] / "golden" / "families"
 MANIFEST: dict[str, Any] = json.loads((FAMILIES / "manifest.json").read_text())
 
-# Model types that the core runs: the switch of this file. Checkpoints of other types are not run.
-LANDED: tuple[str, ...] = ()
-
-ENTRIES: dict[str, Any] = {n: e for n, e in MANIFEST["checkpoints"].items() if e["model_type"] in LANDED}
+ENTRIES: dict[str, Any] = MANIFEST["checkpoints"]
+# Gemma 4's scores are not scaled by the head's size, so the rounding of its keys to bfloat16 shows more.
+DEFAULTS = {
+    name: 0.2 if entry["model_type"].startswith("gemma4") else DEFAULT for name, entry in ENTRIES.items()
+}
 BASES = [name for name, entry in ENTRIES.items() if "form" not in entry]
 LONG = [name for name in BASES if "long_prompt" in np.load(FAMILIES / f"{name}.npz").files]
 
@@ -61,11 +62,11 @@ def test_logits_and_greedy_ids(name: str, exact: bool) -> None:
     z = golden(name)
     prompt = z["prompt"].tolist()
     logits = session(FAMILIES / name, exact=exact).logits(0, prompt)
-    assert np.abs(logits - z["logits"]).max() < (EXACT if exact else DEFAULT)
+    assert np.abs(logits - z["logits"]).max() < (EXACT if exact else DEFAULTS[name])
     if exact:
         assert (logits.argmax(-1) == z["logits"].argmax(-1)).all()
     want, margins = z["greedy"].tolist(), z["margins"].tolist()
-    least = 1e-3 if exact else MARGIN
+    least = 1e-3 if exact else 2 * DEFAULTS[name]
     forced = teacher_forced(session(FAMILIES / name, exact=exact), prompt, want)
     for step, (got, expected, margin) in enumerate(zip(forced, want, margins, strict=True)):
         assert got == expected or margin <= least, f"step {step}: {got} instead of {expected} at {margin:.3f}"

@@ -36,9 +36,12 @@ class Variant:
     bits: int
     group_size: int
     overrides: dict[str, Any] = field(default_factory=dict)
+    mode: str = "affine"
 
     @property
     def suffix(self) -> str:
+        if self.mode != "affine":
+            return self.mode
         return "mixed" if self.overrides else f"q{self.bits}g{self.group_size}"
 
 
@@ -54,7 +57,7 @@ class Architecture:
     variants: tuple[Variant, ...] = (Variant(4, 64),)
     dtype: str = "bfloat16"
     shards: int = 1
-    long: bool = False
+    long: int = 0  # tokens of a second, long prompt
     adds_bos: bool = True
     eos: int | list[int] = EOS
     branch_gain: float = 0.5  # damping of the residual branches: bf16 noise must not grow layer by layer
@@ -90,6 +93,13 @@ def _rope(theta: float, **scaling: Any) -> dict[str, Any]:
 
 
 FULL_SET = (Variant(4, 64), Variant(6, 64), Variant(8, 32), Variant(4, 32))
+OTHERS = (
+    Variant(2, 64),
+    Variant(3, 32),
+    Variant(5, 64),
+    Variant(4, 32, mode="mxfp4"),
+    Variant(8, 32, mode="mxfp8"),
+)
 MIXED = Variant(
     4,
     64,
@@ -133,8 +143,8 @@ ARCHITECTURES = (
         "LlamaConfig",
         _base(**_shape(64, 320, 3, 4, 2, 48), rope_parameters=_rope(5e5)),
         {"rope_theta": 5e5, "rope_scaling": None, "pretraining_tp": 1},
-        variants=(*FULL_SET, MIXED),
-        long=True,
+        variants=(*FULL_SET, *OTHERS, MIXED),
+        long=600,
     ),
     Architecture(
         "llama-llama3",
@@ -162,6 +172,7 @@ ARCHITECTURES = (
         ),
         {"rope_theta": 1e4, "rope_scaling": {"type": "yarn"} | YARN},
         variants=(Variant(4, 32),),
+        long=240,  # far behind the original context of 64
     ),
     Architecture(
         "llama-linear-bias",
@@ -229,7 +240,7 @@ ARCHITECTURES = (
         ),
         GEMMA_HUB | {"sliding_window_pattern": 6},
         variants=(*FULL_SET, MIXED),
-        long=True,
+        long=600,
         eos=[EOS, END_OF_TURN],
         embed_std=0.03,
     ),

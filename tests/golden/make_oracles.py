@@ -23,7 +23,7 @@ from mlx_lm.utils import load_model
 from safetensors.torch import load_file
 
 PROMPT_TOKENS, GREEDY_TOKENS = 40, 16
-LONG_TOKENS, LONG_GREEDY, LONG_POSITIONS = 600, 8, 8
+LONG_GREEDY, LONG_POSITIONS = 8, 8
 CANDIDATES = 96  # prompts tried: the one whose greedy answer is the least of a near tie is kept
 _FIRST_ID, _LAST_ID = 4, VOCAB - 4  # no specials, none of Gemma's image ids
 
@@ -72,8 +72,8 @@ def _best(ids: Any, margins: Any) -> int:
     return int(score.argmax())
 
 
-def golden(model: Any, long: bool) -> dict[str, Any]:
-    """Everything that one golden file holds, from transformers in float32."""
+def golden(model: Any, long: int) -> dict[str, Any]:
+    """Everything that one golden file holds, from transformers in float32; long: of another prompt."""
     prompts = _candidate_prompts(PROMPT_TOKENS, CANDIDATES)
     ids, margins, last = _continue_greedily(model, prompts, GREEDY_TOKENS)
     best = _best(ids, margins)
@@ -89,7 +89,7 @@ def golden(model: Any, long: bool) -> dict[str, Any]:
         "hidden_norm": norms,
     }
     if long:
-        prompts = _candidate_prompts(LONG_TOKENS, 8)
+        prompts = _candidate_prompts(long, 8)
         ids, margins, _ = _continue_greedily(model, prompts, LONG_GREEDY)
         best = _best(ids, margins)
         result |= {
@@ -138,6 +138,7 @@ def quantise(source: Path, target: Path, variant: Variant) -> None:
             quantize=True,
             q_bits=variant.bits,
             q_group_size=variant.group_size,
+            q_mode=variant.mode,
             quant_predicate=predicate if variant.overrides else None,
         )
     (target / "README.md").unlink(missing_ok=True)
@@ -209,18 +210,33 @@ def dequantise(folder: Path) -> dict[str, Any]:
             continue
         own = quantization.get(module)
         params = own if isinstance(own, dict) else quantization
-        scales, biases = stored[f"{module}.scales"], stored[f"{module}.biases"]
-        result[name] = _unpack(array, params["bits"], params["group_size"], scales, biases)
+        codes, scales = _unpack(array, params["bits"]), stored[f"{module}.scales"]
+        if params.get("mode", "affine") == "affine":
+            values, factors, biases = codes.astype(np.float32), scales, stored[f"{module}.biases"][..., None]
+        else:
+            values = _small_floats(codes, exponent_bits=2 if params["bits"] == 4 else 4)
+            factors, biases = np.exp2(scales.astype(np.float32) - 127), np.float32(0)
+        rows = codes.shape[:-1]
+        groups = values.reshape(*rows, -1, params["group_size"]) * factors[..., None] + biases
+        result[name] = groups.reshape(*rows, -1)
     return result
 
 
-def _unpack(words: Any, bits: int, group_size: int, scales: Any, biases: Any) -> Any:
-    """uint32 [..., in * bits / 32], a row-wise LSB-first bit stream, to float32 [..., in]."""
-    rows = words.shape[:-1]
+def _unpack(words: Any, bits: int) -> Any:
+    """uint32 [..., in * bits / 32], a row-wise LSB-first bit stream, to codes [..., in]."""
     stream = np.unpackbits(np.ascontiguousarray(words).view(np.uint8), axis=-1, bitorder="little")
-    codes = (stream.reshape(*rows, -1, bits) * (1 << np.arange(bits))).sum(-1).astype(np.float32)
-    groups = codes.reshape(*rows, -1, group_size) * scales[..., None] + biases[..., None]
-    return groups.reshape(*rows, -1)
+    return (stream.reshape(*words.shape[:-1], -1, bits) * (1 << np.arange(bits))).sum(-1)
+
+
+def _small_floats(codes: Any, exponent_bits: int) -> Any:
+    """E2M1 or E4M3 (finite) as float32: sign, exponent, mantissa of one or three bits."""
+    mantissa_bits = exponent_bits - 1
+    mantissa = codes & ((1 << mantissa_bits) - 1)
+    exponent = codes >> mantissa_bits & ((1 << exponent_bits) - 1)
+    leading = np.where(exponent > 0, 1 << mantissa_bits, 0)
+    power = np.maximum(exponent, 1) - ((1 << (exponent_bits - 1)) - 1) - mantissa_bits
+    sign = np.where(codes >> (exponent_bits + mantissa_bits), -1.0, 1.0)
+    return (sign * (leading + mantissa) * np.exp2(power)).astype(np.float32)
 
 
 def _load_arrays(folder: Path) -> dict[str, Any]:

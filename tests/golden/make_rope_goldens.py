@@ -108,6 +108,18 @@ CASES: list[tuple[str, int, int, dict[str, Any]]] = [
         256,
         {"rope_type": "yarn", "rope_theta": 1e6, **YARN, "partial_rotary_factor": 0.25},
     ),
+    (
+        "proportional",
+        512,
+        131072,
+        {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+    ),
+    (
+        "proportional, odd share and factor",
+        48,
+        2048,
+        {"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": 0.3, "factor": 2.0},
+    ),
 ]
 
 

@@ -289,7 +289,7 @@ def test_a_row_without_a_block_is_not_appended(metal: Ops) -> None:
 
 @pytest.mark.parametrize("name", EXACT)
 def test_fused_equals_parts(metal: Ops, name: str) -> None:
-    """In one dispatch, in parts, and on the scalar CPU. A value of a bf16 cache may round the other way."""
+    """In one dispatch, in parts, and on the scalar CPU. What a cache rounds may round the other way."""
     results = []
     for ops in (metal, Ops(device="metal", fused=False), Ops("scalar")):
         enc = ops.begin()
@@ -298,4 +298,6 @@ def test_fused_equals_parts(metal: Ops, name: str) -> None:
         results.append(read(out))
     for key, fused in results[0].items():
         for other in results[1:]:
-            assert error(fused, other[key]) <= (2**-6 if key.startswith("cache") else 2e-6), key
+            rounded = key.startswith("cache") or key.endswith("scales")
+            least = 1e-5 if name.startswith("attention") else 2e-6
+            assert error(fused, other[key]) <= (2**-6 if rounded else least), key

@@ -12,7 +12,7 @@ from metal.emulator import Emulator
 from saragossa import _core_test as core
 from unit.ops import reference
 from unit.ops.harness import Array, Ops
-from unit.ops.test_linear import FORMS, Case, inputs, linear, make, normalised
+from unit.ops.test_linear import BITS, EVERY, GOLDEN, MX, Case, inputs, linear, make, normalised
 
 ORDERS = ["in_order", "reversed", "random"]
 # f32 sums of f32 products; normalised as in unit/ops/test_linear.py.
@@ -37,8 +37,7 @@ def expected(case: Case, x: Array) -> Array:
     return np.asarray(x.astype(np.float64) @ case.w.T)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize(("bits", "group"), [*FORMS, (0, 0)])
+@pytest.mark.parametrize(("bits", "group", "dtype"), EVERY)
 def test_every_format(metal: Ops, emulator: Emulator, bits: int, group: int, dtype: str) -> None:
     for out, groups in ((1, 1), (19, 9), (70, 5)):
         case = make(out, (group or 64) * groups, bits, group, dtype)
@@ -67,10 +66,13 @@ def test_dense_of_odd_sizes(metal: Ops, dtype: str) -> None:
             assert normalised(linear(metal, case, x), expected(case, x), x, case) <= EXACT, (n_in, rows)
 
 
-@pytest.mark.parametrize("bits", [0, 4, 6, 8])
-def test_a_row_does_not_depend_on_its_neighbours(metal: Ops, bits: int) -> None:
+@pytest.mark.parametrize(
+    ("bits", "group", "dtype"),
+    [*((bits, 64, "bf16") for bits in (0, *BITS)), *((bits, 32, "u8") for bits in MX)],
+)
+def test_a_row_does_not_depend_on_its_neighbours(metal: Ops, bits: int, group: int, dtype: str) -> None:
     """Bit for bit up to 8 rows: a draft that is verified gives what decoding gives."""
-    case = make(21, 64 * 9, bits, 64, "bf16")
+    case = make(21, 64 * 9, bits, group, dtype)
     x = inputs(8, case.n_in)
     alone = np.concatenate([linear(metal, case, x[i : i + 1]) for i in range(8)])
     for rows in range(2, 9):
@@ -132,6 +134,7 @@ GROUPS = {
     "middle": [SAME, MIXED, SAME],
     "dense": [(0, 0, "bf16")] * 3,
     "dtype": [SAME, (4, 64, "f16"), (4, 32, "bf16")],
+    "mode": [(4, 32, "u8"), (4, 32, "u8"), (8, 32, "u8")],
 }
 
 
@@ -152,7 +155,7 @@ def test_fused(metal: Ops, emulator: Emulator, op: str, formats: str) -> None:
         assert [g.tobytes() for g in got] == [d.tobytes() for d in decomposed], rows
 
 
-@pytest.mark.parametrize(("formats", "dispatches"), [("same", 1), ("middle", 2), ("dtype", 3)])
+@pytest.mark.parametrize(("formats", "dispatches"), [("same", 1), ("middle", 2), ("dtype", 3), ("mode", 2)])
 def test_a_group_shares_its_dispatch(metal: Ops, emulator: Emulator, formats: str, dispatches: int) -> None:
     weights, x, bias, start = fused_inputs((8, 8, 8), formats, 1)
     emulator.counters(reset=True)
@@ -162,7 +165,7 @@ def test_a_group_shares_its_dispatch(metal: Ops, emulator: Emulator, formats: st
 
 
 @pytest.mark.parametrize("rows", [1, 4, 8])
-@pytest.mark.parametrize("bits", [4, 6, 8])
+@pytest.mark.parametrize("bits", BITS)
 def test_weights_are_read_once(metal: Ops, emulator: Emulator, bits: int, rows: int) -> None:
     """Bytes of a decode step: each byte of the codes is asked for once, for all rows together."""
     n, out = 1024, 1000
@@ -179,8 +182,7 @@ def test_weights_are_read_once(metal: Ops, emulator: Emulator, bits: int, rows: 
     assert requested[rows * n * 4] == rows * n * 4 * out // 4  # x: once by each four outputs
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize(("bits", "group"), [*FORMS, (0, 0)])
+@pytest.mark.parametrize(("bits", "group", "dtype"), EVERY)
 def test_embedding(metal: Ops, bits: int, group: int, dtype: str) -> None:
     """Ids outside the table give NaN."""
     case = make(30, (group or 37) * 3, bits, group, dtype)
@@ -189,3 +191,22 @@ def test_embedding(metal: Ops, bits: int, group: int, dtype: str) -> None:
     metal.run(lambda e: e.embed(y, table, tokens, 0.5))
     want = np.stack([case.w[i] * 0.5 if 0 <= i < 30 else np.full(case.n_in, np.nan) for i in ids])
     np.testing.assert_allclose(y.numpy(), want, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("bits", MX)
+def test_embedding_of_mx_is_exact(metal: Ops, bits: int) -> None:
+    """Every code at every scale that gives no subnormal float, which a GPU may take for 0."""
+    with np.load(GOLDEN) as golden:
+        data, scales, want = (
+            golden[f"all/mxfp{bits}/{part}"][20:] for part in ("packed", "scales", "values")
+        )
+    put = metal.device.tensor
+    table = core.Weight(
+        len(want), want.shape[1], put(data, "u32"), bits=bits, group=32, scales=put(scales, "u8"),
+        format=f"mxfp{bits}",
+    )  # fmt: skip
+    y, ids = metal.empty(*want.shape), metal.i32(np.arange(len(want)))
+    metal.run(lambda e: e.embed(y, table, ids, 1.0))
+    np.testing.assert_array_equal(y.numpy(), want)
+    finite = ~np.isnan(want)
+    assert np.array_equal(np.signbit(y.numpy()[finite]), np.signbit(want[finite]))

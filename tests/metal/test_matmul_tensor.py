@@ -10,7 +10,7 @@ import pytest
 from metal.emulator import Emulator
 from metal.test_linear import EXACT, encode, expected, fused_inputs, reference_of
 from unit.ops.harness import Ops
-from unit.ops.test_linear import FORMS, inputs, linear, make, normalised
+from unit.ops.test_linear import EVERY, inputs, linear, make, normalised
 
 # x and weights are rounded to half, each by at most 2^-11; the errors of many products cancel.
 HALF = 5e-4
@@ -97,6 +97,11 @@ def test_a_compiler_that_refuses_leaves_the_others(emulator: Emulator) -> None:
         ("SG_BITS == 4 && SG_DTYPE == SG_BF16 && SG_ROWS == 64", "33 rows of 4 bits with bf16"),
         ("SG_BITS == 6", "8 rows of 6 bits with bf16"),
         ("SG_BITS == 8", "9 rows of 8 bits with bf16"),
+        ("SG_BITS == 2", "12 rows of 2 bits with bf16"),
+        ("SG_BITS == 3", "40 rows of 3 bits with bf16"),
+        ("SG_BITS == 5", "24 rows of 5 bits with bf16"),
+        ("SG_BITS == 4 && SG_DTYPE == SG_E8M0", "20 rows of mxfp4"),
+        ("SG_BITS == 8 && SG_DTYPE == SG_E8M0", "66 rows of mxfp8"),
         ("SG_BITS == 0 && SG_DTYPE == SG_F16", "16 rows of dense f16"),
         ("SG_BITS == 0 && SG_DTYPE == SG_BF16", "32 rows of dense bf16"),
         ("SG_EPILOGUE == SG_GATED", "70 rows of 4 bits with bf16, gated"),
@@ -119,8 +124,7 @@ def test_a_fault_in_any_format_turns_them_off(emulator: Emulator, where: str, sa
     assert normalised(linear(ops, case, x), expected(case, x), x, case) <= EXACT
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize(("bits", "group"), [*FORMS, (0, 0)])
+@pytest.mark.parametrize(("bits", "group", "dtype"), EVERY)
 def test_every_format(m5: Ops, bits: int, group: int, dtype: str) -> None:
     for out, groups, rows in ((19, 5, 9), (70, 1, 64)):
         case = make(out, (group or 32) * groups, bits, group, dtype)

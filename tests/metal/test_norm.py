@@ -11,13 +11,18 @@ import pytest
 from metal.emulator import Emulator
 from saragossa import _core_test as core
 from unit.ops import reference
-from unit.ops.cases import CASES, normal
+from unit.ops.all_cases import CASES
+from unit.ops.cases import normal
 from unit.ops.harness import Array, Ops, error, read
 from unit.ops.test_linear import Case, inputs, make
 
 pytestmark = pytest.mark.usefixtures("checked")
 
-NORMS = [c for c in CASES if c.op in ("rms_norm", "norm_add", "norm_add_norm", "linear_add_norm")]
+NORMS = [
+    c
+    for c in CASES
+    if c.op in ("rms_norm", "norm_add", "norm_add_norm", "norm_group", "per_layer_inputs", "linear_add_norm")
+]
 EPS = 1e-6
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from metal.emulator import Emulator
-from unit.ops.cases import CASES, Case
+from unit.ops.all_cases import CASES
+from unit.ops.cases import Case
 from unit.ops.harness import Array, Ops, error, read
 
 ORDERS = ["in_order", "reversed", "random"]

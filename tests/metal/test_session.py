@@ -16,8 +16,9 @@ import pytest
 
 import saragossa.errors
 from metal.emulator import Emulator
-from metal.models import GREEDY, NAME, PROMPT, SAMPLED, drawn, fault, idle, loaded, session, steps
+from metal.models import GOLDEN, GREEDY, NAME, PROMPT, SAMPLED, drawn, fault, idle, loaded, session, steps
 from saragossa import _core
+from saragossa.engine.loading import Loaded, load
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -68,19 +69,25 @@ def test_a_session_that_goes_takes_the_step_ahead_with_it(emulator: Emulator) ->
 # --- the cache --------------------------------------------------------------------------------------------
 
 
-def test_the_cache_grows() -> None:
+@pytest.mark.parametrize("kv", ["f32", "u8"])
+def test_the_cache_grows(kv: str) -> None:
     """More tokens than the first allocation holds, over several rows; the early ones keep what they had."""
-    model = loaded(NAME)
+
+    def model_of() -> Loaded:
+        return load(GOLDEN / NAME, device="metal", kv=kv)
+
+    model = model_of()
     core = _core.Session(model.model, 4, model.context)
     prompt = PROMPT * 20  # 800 tokens: 4 blocks a row, 8 are there at first
-    alone = session(NAME).logits(0, prompt)[-1]
+    alone = _core.Session(model_of().model, 1, model.context).logits(0, prompt)[-1]
     sizes = [model.model.allocated_blocks]
     for row in range(4):
         core.prefill(row, prompt[:-1], False)
         sizes.append(model.model.allocated_blocks)
     assert sizes == [8, 8, 8, 16, 16]
     for row in range(4):
-        assert np.abs(core.logits(row, prompt[-1:])[-1] - alone).max() < 1e-4
+        difference = np.abs(core.logits(row, prompt[-1:])[-1] - alone).max()
+        assert difference < (1e-4 if kv == "f32" else 0.05)  # another chunk may round a code the other way
 
 
 def test_the_cache_grows_while_a_step_runs_ahead(emulator: Emulator) -> None:

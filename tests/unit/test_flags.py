@@ -20,12 +20,14 @@ CORE_FIELDS = {
     "threads",
     "spin_us",
     "cpu_fetch_ahead",
+    "chunked_delta",
     "run_ahead",
     "metal_resident",
     "metal_matmul",
     "metal_tensor_ops",
     "metal_statistics",
     "metal_split_matmul",
+    "metal_sorted_experts",
     "metal_simdgroup_attention",
     "metal_command_macs",
 }
@@ -39,6 +41,7 @@ def test_defaults() -> None:
         "threads": 0,
         "spin_us": 50,
         "cpu_fetch_ahead": True,
+        "chunked_delta": True,
         "prefill_chunk": 512,
         "kv_dtype": "bf16",
         "run_ahead": True,
@@ -47,6 +50,7 @@ def test_defaults() -> None:
         "metal_tensor_ops": True,
         "metal_statistics": True,
         "metal_split_matmul": True,
+        "metal_sorted_experts": True,
         "metal_simdgroup_attention": True,
         "metal_command_macs": 0,
     }
@@ -103,7 +107,7 @@ def test_empty_is_unset() -> None:
         ("SARAGOSSA_THREADS", "9" * 5000, "a whole number from 0 to 1024"),
         ("SARAGOSSA_SPIN_US", "1.5", "a whole number from 0 to 100000"),
         ("SARAGOSSA_PREFILL_CHUNK", "0", "a whole number from 1 to 65536"),
-        ("SARAGOSSA_KV_DTYPE", "int8", "one of bf16, f32"),
+        ("SARAGOSSA_KV_DTYPE", "int8", "one of bf16, u8, f32"),
     ],
 )
 def test_bad_values_name_variable_found_accepted(name: str, text: str, accepted: str) -> None:

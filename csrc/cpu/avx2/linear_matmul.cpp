@@ -66,6 +66,9 @@ template <int bits>
 inline __m256i codes16(const uint8_t* p, int64_t n) {
   if constexpr (bits == 8) {
     return _mm256_cvtepu8_epi16(load_half(p));
+  } else if constexpr (bits != 6) {
+    const __m256i v = n >= 16 ? load_halves(p, p) : load_some(p, n);
+    return _mm256_cvtepu8_epi16(_mm256_castsi256_si128(spread<bits, 0, 0>(v)));
   } else {
     // 12 bytes; 4 codes lie in each 3.
     const __m128i v = n >= 16 ? load_half(p) : _mm256_castsi256_si128(load_some(p, n));
@@ -80,30 +83,35 @@ inline __m256i codes16(const uint8_t* p, int64_t n) {
 /// Codes [k0, k0 + n) of outputs [o, o + 16) as i16 pairs; outputs from w.out on repeat the last one.
 template <int bits>
 void unpack_panel(const Matrix& w, int64_t o, int64_t k0, int64_t n, int32_t* pairs) {
-  const int64_t row_bytes = w.in * bits / 8;
+  constexpr int64_t width = width_of(bits);
+  const int64_t row_bytes = w.in * width / 8;
   for (int64_t half = 0; half < kPanelOuts; half += 8) {
     const uint8_t* row[8];
-    for (int64_t i = 0; i < 8; ++i) row[i] = w.data + std::min(o + half + i, w.out - 1) * row_bytes + k0 * bits / 8;
-    constexpr int64_t step = bits == 4 ? 64 : 16;
+    for (int64_t i = 0; i < 8; ++i) row[i] = w.data + std::min(o + half + i, w.out - 1) * row_bytes + k0 * width / 8;
+    constexpr int64_t step = width == 4 ? 64 : 16;
     for (int64_t k = 0; k < n; k += step) {
-      const int64_t left = (n - k) * bits / 8;  // bytes to the block's end
+      const int64_t left = (n - k) * width / 8;  // bytes to the block's end
       __m256i v[8];
       for (int i = 0; i < 8; ++i) {
-        if constexpr (bits == 4) {
+        if constexpr (width == 4) {
           v[i] = load_some(row[i] + k / 2, left);
         } else {
-          v[i] = codes16<bits>(row[i] + k * bits / 8, left);
+          v[i] = codes16<bits>(row[i] + k * width / 8, left);
         }
       }
       transpose(v);
       int32_t* to = pairs + k / 2 * kPanelOuts + half;
       for (int j = 0; j < 8; ++j) {
-        if constexpr (bits == 4) {
+        if constexpr (width == 4) {
           const __m256i nibbles = _mm256_set1_epi16(15);
-          store_i(to + (4 * j + 0) * kPanelOuts, _mm256_and_si256(v[j], nibbles));
-          store_i(to + (4 * j + 1) * kPanelOuts, _mm256_and_si256(_mm256_srli_epi16(v[j], 4), nibbles));
-          store_i(to + (4 * j + 2) * kPanelOuts, _mm256_and_si256(_mm256_srli_epi16(v[j], 8), nibbles));
-          store_i(to + (4 * j + 3) * kPanelOuts, _mm256_srli_epi16(v[j], 12));
+          const auto store = [&](int pair, __m256i codes) {
+            if constexpr (bits == kE2M1) codes = e2m1_codes(_mm256_or_si256(codes, _mm256_set1_epi16(INT16_MIN)));
+            store_i(to + (4 * j + pair) * kPanelOuts, codes);
+          };
+          store(0, _mm256_and_si256(v[j], nibbles));
+          store(1, _mm256_and_si256(_mm256_srli_epi16(v[j], 4), nibbles));
+          store(2, _mm256_and_si256(_mm256_srli_epi16(v[j], 8), nibbles));
+          store(3, _mm256_srli_epi16(v[j], 12));
         } else {
           store_i(to + j * kPanelOuts, v[j]);
         }
@@ -112,14 +120,24 @@ void unpack_panel(const Matrix& w, int64_t o, int64_t k0, int64_t n, int32_t* pa
   }
 }
 
+template <DType dtype>
 void convert_scales(const Matrix& w, int64_t o, int64_t g0, int64_t n, const Panel& panel) {
   const int64_t groups = w.in / w.group;
   for (int64_t i = 0; i < kPanelOuts; ++i) {
     const int64_t first = std::min(o + i, w.out - 1) * groups + g0;
     for (int64_t g = 0; g < n; ++g) {
-      panel.scale[g * kPanelOuts + i] = load_float(w.scales, w.dtype, first + g);
-      panel.bias[g * kPanelOuts + i] = load_float(w.biases, w.dtype, first + g);
+      panel.scale[g * kPanelOuts + i] = scale_one<dtype>(w.scales, first + g);
+      panel.bias[g * kPanelOuts + i] = bias_one<dtype>(w.biases, first + g);
     }
+  }
+}
+
+void convert_scales(const Matrix& w, int64_t o, int64_t g0, int64_t n, const Panel& panel) {
+  switch (w.dtype) {
+    case DType::bf16: return convert_scales<DType::bf16>(w, o, g0, n, panel);
+    case DType::f16: return convert_scales<DType::f16>(w, o, g0, n, panel);
+    case DType::u8: return convert_scales<DType::u8>(w, o, g0, n, panel);
+    default: return convert_scales<DType::f32>(w, o, g0, n, panel);
   }
 }
 
@@ -209,8 +227,12 @@ void matmul_int(const Matrix& w, const PackFormat& f, const uint8_t* packed, int
     std::memset(y, 0, static_cast<size_t>(tiles * kTileRows * kPanelOuts) * sizeof(float));
     for (int64_t k = 0; k < w.in; k += kBlock) {
       const int64_t n = std::min(kBlock, w.in - k);
-      switch (w.bits) {
+      switch (code_of(w)) {
+        case 2: unpack_panel<2>(w, o, k, n, panel.pairs); break;
+        case 3: unpack_panel<3>(w, o, k, n, panel.pairs); break;
         case 4: unpack_panel<4>(w, o, k, n, panel.pairs); break;
+        case 5: unpack_panel<5>(w, o, k, n, panel.pairs); break;
+        case kE2M1: unpack_panel<kE2M1>(w, o, k, n, panel.pairs); break;
         case 6: unpack_panel<6>(w, o, k, n, panel.pairs); break;
         default: unpack_panel<8>(w, o, k, n, panel.pairs); break;
       }

@@ -5,8 +5,10 @@
 // the first 32, lane 1 of the last 32 (a group of 32 is then a lane):
 //   4 bits  32 bytes; even values are the low nibbles, odd ones the high
 //   6 bits  48 bytes; four loads of 16, spread by a shuffle to 4 codes per 32 bits
+//   2, 3, 5 bits  as 6 bits
 //   8 bits  64 bytes; even and odd bytes as u16
-// 4 and 6 bits: vpmaddubsw per int8 part, |sum of a unit| <= 63 * 127 * 4 = 32004 (no saturation), joined by
+//   E2M1    as 4 bits; codes become 2 * value + 12
+// All but 8 bits: vpmaddubsw per int8 part, |sum of a unit| <= 63 * 127 * 4 = 32004 (no saturation), joined by
 // vpmaddwd with 128 and 1. 8 bits: vpmaddwd with q as i16. Integer sums of a unit are exact; floats are fma'd per
 // lane in ascending order of units, so a row's result does not depend on its neighbours.
 //
@@ -49,6 +51,17 @@ inline Codes<bits> unpack(const uint8_t* p) {
     const __m256i nibble = _mm256_set1_epi8(15);
     const __m256i v = load_i(p);
     return {{_mm256_and_si256(v, nibble), _mm256_and_si256(_mm256_srli_epi16(v, 4), nibble)}};
+  } else if constexpr (bits == kE2M1) {
+    const Codes<4> nibbles = unpack<4>(p);
+    return {{e2m1_codes(nibbles.v[0]), e2m1_codes(nibbles.v[1])}};
+  } else if constexpr (bits == 2) {
+    const __m256i v = load_halves(p, p);
+    return {{spread<2, 0, 8>(v), spread<2, 4, 12>(v)}};
+  } else if constexpr (bits == 3) {
+    const __m256i v = load_halves(p, p + 8);
+    return {{spread<3, 0, 4>(v), spread<3, 6, 10>(v)}};
+  } else if constexpr (bits == 5) {
+    return {{spread<5, 0, 0>(load_halves(p, p + 20)), spread<5, 6, 6>(load_halves(p + 4, p + 24))}};
   } else if constexpr (bits == 6) {
     return {{spread6(load_halves(p, p + 24), 0), spread6(load_halves(p + 8, p + 32), 4)}};
   } else {
@@ -63,7 +76,7 @@ inline Codes<bits> unpack(const uint8_t* p) {
 template <int bits>
 inline Codes<bits> unpack_half(const uint8_t* p) {
   alignas(32) uint8_t unit[64] = {};
-  for (int i = 0; i < 4 * bits; ++i) unit[i] = p[i];
+  for (int i = 0; i < 4 * width_of(bits); ++i) unit[i] = p[i];
   return unpack<bits>(unit);
 }
 
@@ -108,13 +121,13 @@ void convert_tail(const uint8_t* scales, const uint8_t* biases, const MatvecRow*
   __m256 s;
   __m256 b;
   if (c.groups >= 8) {
-    s = load_floats<dtype>(scales, g);
-    b = load_floats<dtype>(biases, g);
+    s = load_scales<dtype>(scales, g);
+    b = load_biases<dtype>(biases, g);
   } else {
     float padded[2][8] = {};
     for (int64_t j = 0; j < c.groups; ++j) {
-      padded[0][j] = load_float(scales, dtype, j);
-      padded[1][j] = load_float(biases, dtype, j);
+      padded[0][j] = scale_one<dtype>(scales, j);
+      padded[1][j] = bias_one<dtype>(biases, j);
     }
     s = _mm256_loadu_ps(padded[0]);
     b = _mm256_loadu_ps(padded[1]);
@@ -144,8 +157,8 @@ void convert_row_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t 
     __m256 bias_sum[rows];
     for (int r = 0; r < rows; ++r) bias_sum[r] = _mm256_setzero_ps();
     const auto add = [&](int64_t g, auto&& sums_at) {
-      const __m256 s = load_floats<dtype>(scales, g);
-      const __m256 b = load_floats<dtype>(biases, g);
+      const __m256 s = load_scales<dtype>(scales, g);
+      const __m256 b = load_biases<dtype>(biases, g);
       for (int r = 0; r < rows; ++r) {
         _mm256_storeu_ps(block.factor[i][r] + g, _mm256_mul_ps(s, _mm256_loadu_ps(x[r].scale + g)));
         bias_sum[r] = _mm256_fmadd_ps(b, _mm256_loadu_ps(sums_at(r)), bias_sum[r]);
@@ -168,8 +181,8 @@ void convert_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t outs
     __m256 bias_sum[rows];
     for (int r = 0; r < rows; ++r) bias_sum[r] = c.first() ? _mm256_setzero_ps() : block.bias_sum[i][r];
     for (int64_t g = c.begin; g < c.full(); g += 8) {
-      const __m256 s = load_floats<dtype>(scales, g);
-      const __m256 b = load_floats<dtype>(biases, g);
+      const __m256 s = load_scales<dtype>(scales, g);
+      const __m256 b = load_biases<dtype>(biases, g);
       for (int r = 0; r < rows; ++r) {
         _mm256_store_ps(block.factor[i][r] + (g - c.begin), _mm256_mul_ps(s, _mm256_loadu_ps(x[r].scale + g)));
         bias_sum[r] = _mm256_fmadd_ps(b, _mm256_loadu_ps(x[r].sum + g), bias_sum[r]);
@@ -185,6 +198,7 @@ void convert_scales(const Matrix& w, const MatvecRow* x, int64_t o, int64_t outs
   switch (w.dtype) {
     case DType::bf16: return convert_scales<rows, DType::bf16>(w, x, o, outs, c, block);
     case DType::f16: return convert_scales<rows, DType::f16>(w, x, o, outs, c, block);
+    case DType::u8: return convert_scales<rows, DType::u8>(w, x, o, outs, c, block);
     default: return convert_scales<rows, DType::f32>(w, x, o, outs, c, block);
   }
 }
@@ -204,10 +218,10 @@ inline __m256 unit_factor(const float* factor, int64_t unit) {
 template <int bits, int group, bool two_parts, int outs, int rows>
 inline void dot_outs(const Matrix& w, const MatvecRow* x, int64_t o, int64_t i0, const Chunk& c, Block<rows>& block,
                      Ahead& ahead) {
-  constexpr int64_t kUnitCodes = kUnit * bits / 8;
+  constexpr int64_t kUnitCodes = kUnit * width_of(bits) / 8;
   constexpr int64_t kUnitX = two_parts || bits == 8 ? 2 * kUnit : kUnit;
   constexpr int64_t kUnitsPerGroup = group == 128 ? 2 : 1;
-  const int64_t row_bytes = w.in * bits / 8;
+  const int64_t row_bytes = w.in * width_of(bits) / 8;
   const int64_t unit0 = c.begin * group / kUnit;
   const int64_t units = c.n * group / kUnit;  // whole ones
   const uint8_t* codes = w.data + (o + i0) * row_bytes + unit0 * kUnitCodes;
@@ -295,7 +309,7 @@ void matvec(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t
   for (int64_t r = 0; r < rows; ++r) x[r] = matvec_row(f, packed, r);
   const int64_t scale_bytes = w.in / group * size_of(w.dtype);
   const WeightsAt& after = out.upcoming.after;
-  Ahead codes(w.data, w.in * bits / 8, out, after.data, kPrefetch);
+  Ahead codes(w.data, w.in * width_of(bits) / 8, out, after.data, kPrefetch);
   Ahead scales(w.scales, scale_bytes, out, after.scales, kPrefetchScales);
   Ahead biases(w.biases, scale_bytes, out, after.biases, kPrefetchScales);
   // The codes of a block stay in the first cache while all the rows pass, four at a time.
@@ -318,6 +332,7 @@ void matvec(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t
 
 template <int bits, bool two_parts>
 void matvec_group(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t rows, const OutTile& out) {
+  if constexpr (bits == kE2M1) return matvec<bits, 32, two_parts>(w, f, packed, rows, out);
   switch (w.group) {
     case 32: return matvec<bits, 32, two_parts>(w, f, packed, rows, out);
     case 64: return matvec<bits, 64, two_parts>(w, f, packed, rows, out);
@@ -325,17 +340,22 @@ void matvec_group(const Matrix& w, const PackFormat& f, const uint8_t* packed, i
   }
 }
 
+template <int bits>
+void matvec_bits(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t rows, const OutTile& out) {
+  if (f.activations == Activations::int15) return matvec_group<bits, true>(w, f, packed, rows, out);
+  matvec_group<bits, false>(w, f, packed, rows, out);
+}
+
 }  // namespace
 
 void matvec_int(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t rows, const OutTile& out) {
-  const bool two_parts = f.activations == Activations::int15;
-  switch (w.bits) {
-    case 4:
-      return two_parts ? matvec_group<4, true>(w, f, packed, rows, out)
-                       : matvec_group<4, false>(w, f, packed, rows, out);
-    case 6:
-      return two_parts ? matvec_group<6, true>(w, f, packed, rows, out)
-                       : matvec_group<6, false>(w, f, packed, rows, out);
+  switch (code_of(w)) {
+    case 2: return matvec_bits<2>(w, f, packed, rows, out);
+    case 3: return matvec_bits<3>(w, f, packed, rows, out);
+    case 4: return matvec_bits<4>(w, f, packed, rows, out);
+    case 5: return matvec_bits<5>(w, f, packed, rows, out);
+    case 6: return matvec_bits<6>(w, f, packed, rows, out);
+    case kE2M1: return matvec_bits<kE2M1>(w, f, packed, rows, out);
     default: return matvec_group<8, true>(w, f, packed, rows, out);
   }
 }

@@ -80,7 +80,7 @@ void store_unit(const int16_t* q, int bits, bool two_parts, uint8_t* to) {
   const __m256i a = load_i(q), b = load_i(q + 16), c = load_i(q + 32), d = load_i(q + 48);
   if (bits == 4) {
     store_parts(evens(a, b), evens(c, d), odds(a, b), odds(c, d), two_parts, to);
-  } else if (bits == 6) {
+  } else if (bits != 8) {
     store_parts(a, c, b, d, two_parts, to);
   } else {
     const __m256i ac = _mm256_permute2x128_si256(evens(a, b), evens(c, d), 0x20);

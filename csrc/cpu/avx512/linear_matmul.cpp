@@ -77,16 +77,26 @@ inline int32_t* store_words(__m512i bytes, int32_t* to) {
 /// Codes [k0, k0 + n) of outputs [o, o + 32) as words; outputs from w.out on repeat the last one.
 template <int bits, bool two_parts>
 void unpack_panel(const Matrix& w, int64_t o, int64_t k0, int64_t n, int32_t* words) {
-  constexpr int64_t step = bits == 4 ? 128 : 64;  // values in 16 words of codes
-  const int64_t row_bytes = w.in * bits / 8;
+  constexpr int64_t width = width_of(bits);
+  constexpr int64_t step = width == 4 ? 128 : 64;  // values in 16 words of codes
+  const int64_t row_bytes = w.in * width / 8;
   for (int64_t half = 0; half < kPanelOuts; half += 16) {
     int32_t* to = words + half;
     for (int64_t k = 0; k < n; k += step) {
-      const int64_t bytes = std::min(step, n - k) * bits / 8;
+      const int64_t bytes = std::min(step, n - k) * width / 8;
       __m512i v[16];
       for (int64_t i = 0; i < 16; ++i) {
-        v[i] = load_bytes(w.data + std::min(o + half + i, w.out - 1) * row_bytes + (k0 + k) * bits / 8, bytes);
-        if constexpr (bits == 6)  // 12 bytes to a lane
+        v[i] = load_bytes(w.data + std::min(o + half + i, w.out - 1) * row_bytes + (k0 + k) * width / 8, bytes);
+        if constexpr (bits == 2)  // 4 bytes to a lane
+          v[i] = spread<2, 0, 0>(
+              _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0), v[i]));
+        if constexpr (bits == 3)  // 6 bytes
+          v[i] = spread<3, 0, 2>(
+              _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 1, 0, 0, 1, 2, 0, 0, 3, 4, 0, 0, 4, 5, 0, 0), v[i]));
+        if constexpr (bits == 5)  // 10 bytes
+          v[i] = spread<5, 0, 2>(
+              _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 1, 2, 0, 2, 3, 4, 0, 5, 6, 7, 0, 7, 8, 9, 0), v[i]));
+        if constexpr (bits == 6)  // 12 bytes
           v[i] = spread6(
               _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 1, 2, 0, 3, 4, 5, 0, 6, 7, 8, 0, 9, 10, 11, 0), v[i]));
       }
@@ -96,6 +106,10 @@ void unpack_panel(const Matrix& w, int64_t o, int64_t k0, int64_t n, int32_t* wo
           const __m512i nibble = _mm512_set1_epi8(15);
           to = store_words<two_parts>(_mm512_and_si512(v[j], nibble), to);
           to = store_words<two_parts>(_mm512_and_si512(_mm512_srli_epi16(v[j], 4), nibble), to);
+        } else if constexpr (bits == kE2M1) {
+          const __m512i nibble = _mm512_set1_epi8(15);
+          to = store_words<two_parts>(e2m1_codes(_mm512_and_si512(v[j], nibble)), to);
+          to = store_words<two_parts>(e2m1_codes(_mm512_and_si512(_mm512_srli_epi16(v[j], 4), nibble)), to);
         } else {
           to = store_words<two_parts>(v[j], to);
         }
@@ -104,24 +118,29 @@ void unpack_panel(const Matrix& w, int64_t o, int64_t k0, int64_t n, int32_t* wo
   }
 }
 
-/// Groups [g0, g0 + n), at most 16, of 32 outputs of one scale tensor as floats [group, 32].
+/// Groups [g0, g0 + n), at most 16, of 32 outputs of one scale tensor as floats [group, 32]; of mxfp4 times `unit`.
 template <DType dtype>
-void convert_scales(const Matrix& w, const uint8_t* scales, int64_t o, int64_t g0, int64_t n, float* to) {
+void convert_scales(const Matrix& w, const uint8_t* scales, int64_t o, int64_t g0, int64_t n, float unit, float* to) {
   const int64_t groups = w.in / w.group;
   for (int64_t half = 0; half < kPanelOuts; half += 16) {
     __m512i v[16];
     for (int64_t i = 0; i < 16; ++i)
       v[i] = _mm512_castps_si512(load_floats<dtype>(scales, std::min(o + half + i, w.out - 1) * groups + g0, lanes(n)));
     transpose(v);
-    for (int64_t g = 0; g < n; ++g) store_i(to + g * kPanelOuts + half, v[g]);
+    for (int64_t g = 0; g < n; ++g) {
+      if constexpr (dtype == DType::u8)
+        v[g] = _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(v[g]), _mm512_set1_ps(unit)));
+      store_i(to + g * kPanelOuts + half, v[g]);
+    }
   }
 }
 
-void convert_scales(const Matrix& w, const uint8_t* scales, int64_t o, int64_t g0, int64_t n, float* to) {
+void convert_scales(const Matrix& w, const uint8_t* scales, int64_t o, int64_t g0, int64_t n, float unit, float* to) {
   switch (w.dtype) {
-    case DType::bf16: return convert_scales<DType::bf16>(w, scales, o, g0, n, to);
-    case DType::f16: return convert_scales<DType::f16>(w, scales, o, g0, n, to);
-    default: return convert_scales<DType::f32>(w, scales, o, g0, n, to);
+    case DType::bf16: return convert_scales<DType::bf16>(w, scales, o, g0, n, unit, to);
+    case DType::f16: return convert_scales<DType::f16>(w, scales, o, g0, n, unit, to);
+    case DType::u8: return convert_scales<DType::u8>(w, scales, o, g0, n, unit, to);
+    default: return convert_scales<DType::f32>(w, scales, o, g0, n, unit, to);
   }
 }
 
@@ -249,13 +268,17 @@ void prefetch_panel(const Matrix& w, int64_t o, int64_t k0) {
 template <bool two_parts>
 void panel_block(const Matrix& w, const Panel& panel, const PackFormat& f, const uint8_t* packed, int64_t rows,
                  int64_t o, int64_t k, int64_t n) {
-  switch (w.bits) {
+  switch (code_of(w)) {
+    case 2: unpack_panel<2, two_parts>(w, o, k, n, panel.words); break;
+    case 3: unpack_panel<3, two_parts>(w, o, k, n, panel.words); break;
     case 4: unpack_panel<4, two_parts>(w, o, k, n, panel.words); break;
+    case 5: unpack_panel<5, two_parts>(w, o, k, n, panel.words); break;
+    case kE2M1: unpack_panel<kE2M1, two_parts>(w, o, k, n, panel.words); break;
     case 6: unpack_panel<6, two_parts>(w, o, k, n, panel.words); break;
     default: unpack_panel<8, two_parts>(w, o, k, n, panel.words); break;
   }
-  convert_scales(w, w.scales, o, k / w.group, n / w.group, panel.scale);
-  convert_scales(w, w.biases, o, k / w.group, n / w.group, panel.bias);
+  convert_scales(w, w.scales, o, k / w.group, n / w.group, 0.5f, panel.scale);
+  convert_scales(w, w.biases, o, k / w.group, n / w.group, -6.0f, panel.bias);
   if (k + n < w.in)
     prefetch_panel(w, o, k + n);
   else

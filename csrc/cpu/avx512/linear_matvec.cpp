@@ -5,7 +5,8 @@
 // [32 i, 32 i + 32), so that a group of 32 is a lane, one of 64 two:
 //   4 bits  64 bytes; first the even values (low nibbles), second the odd ones
 //   6 bits  96 bytes; first the first 16 values of each 32, second the others
-//   8 bits  128 bytes; as 6 bits
+//   2, 3, 5, 8 bits  as 6 bits
+//   E2M1    as 4 bits; codes become 2 * value + 12
 // One row of x on a narrow matrix has a form of its own (dot_narrow), with the same operations in the same order.
 //
 // vpdpbusd per int8 part; hi * 128 + lo, |sum of a lane| < 8 * 255 * 16256 < 2^31, exact. Floats are fma'd per lane
@@ -36,13 +37,46 @@ struct Codes {
   __m512i second;
 };
 
+/// The first 64 bytes of a unit of which n exist. Whole units of less are loaded without a mask, which would cost more
+/// than all that follows.
+template <int bits>
+inline __m512i load_first(const uint8_t* p, int64_t n) {
+  if constexpr (bits == 2 || bits == 3) {
+    if (n == kUnit * bits / 8) {
+      const __m512i low = _mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+      if constexpr (bits == 2) return low;
+      return _mm512_inserti32x4(low, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 32)), 2);
+    }
+  }
+  return load_bytes(p, n);
+}
+
 /// Codes of a unit of which n bytes exist; the others count as 0.
 template <int bits>
-inline Codes unpack(const uint8_t* p, int64_t n = kUnit * bits / 8) {
-  const __m512i a = load_bytes(p, n);
+inline Codes unpack(const uint8_t* p, int64_t n = kUnit * width_of(bits) / 8) {
+  const __m512i a = load_first<bits>(p, n);
   if constexpr (bits == 4) {
     const __m512i nibble = _mm512_set1_epi8(15);
     return {_mm512_and_si512(a, nibble), _mm512_and_si512(_mm512_srli_epi16(a, 4), nibble)};
+  } else if constexpr (bits == kE2M1) {
+    const __m512i nibble = _mm512_set1_epi8(15);
+    return {e2m1_codes(_mm512_and_si512(a, nibble)), e2m1_codes(_mm512_and_si512(_mm512_srli_epi16(a, 4), nibble))};
+  } else if constexpr (bits == 2) {
+    const __m512i lanes =
+        _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 1, 0, 0, 2, 3, 0, 0, 4, 5, 0, 0, 6, 7, 0, 0), a);
+    return {spread<2, 0, 0>(lanes), spread<2, 4, 4>(lanes)};
+  } else if constexpr (bits == 3) {
+    const __m512i lanes =
+        _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 1, 2, 0, 3, 4, 5, 0, 6, 7, 8, 0, 9, 10, 11, 0), a);
+    return {spread<3, 0, 0>(lanes), spread<3, 6, 6>(lanes)};
+  } else if constexpr (bits == 5) {
+    // 20 bytes to 32 values: the second 16 begin in the middle of a word.
+    const __m512i b = n == 80 ? _mm512_zextsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 64)))
+                              : load_bytes(p + 64, n - 64);
+    const __m512i even = _mm512_setr_epi32(0, 1, 2, 0, 5, 6, 7, 0, 10, 11, 12, 0, 15, 16, 17, 0);
+    const __m512i odd = _mm512_setr_epi32(2, 3, 4, 0, 7, 8, 9, 0, 12, 13, 14, 0, 17, 18, 19, 0);
+    return {spread<5, 0, 0>(_mm512_permutex2var_epi32(a, even, b)),
+            spread<5, 2, 2>(_mm512_permutex2var_epi32(a, odd, b))};
   } else if constexpr (bits == 6) {
     // 12 bytes of each 24 to a lane: words 6 i and on, words 6 i + 3 and on; b begins at word 8.
     const __m512i b = load_bytes(p + 32, n - 32);
@@ -90,8 +124,15 @@ inline void load_groups(const uint8_t* rows, int64_t groups, int64_t g, __m512 t
   for (int i = 0; i < outs; ++i) to[i] = load_floats<dtype>(rows, i * groups + g, mask);
 }
 
-template <int outs>
-inline void load_groups(DType dtype, const uint8_t* rows, int64_t groups, int64_t g, __m512 to[outs]) {
+/// Of E2M1 `unit` times the stored scales; else as stored.
+template <int bits, int outs>
+inline void load_groups(DType dtype, const uint8_t* rows, int64_t groups, int64_t g, float unit, __m512 to[outs]) {
+  if constexpr (bits == kE2M1) {
+    load_groups<DType::u8, outs>(rows, groups, g, to);
+#pragma GCC unroll 4
+    for (int i = 0; i < outs; ++i) to[i] = _mm512_mul_ps(to[i], _mm512_set1_ps(unit));
+    return;
+  }
   if (dtype == DType::bf16) return load_groups<DType::bf16, outs>(rows, groups, g, to);
   if (dtype == DType::f16) return load_groups<DType::f16, outs>(rows, groups, g, to);
   load_groups<DType::f32, outs>(rows, groups, g, to);
@@ -109,12 +150,12 @@ inline __m512i first_factors() {
 /// that the sums live in registers: left to itself, GCC fills them with a string store (a tenth of the time).
 template <int bits, int group, bool two_parts, int outs, int rows>
 inline void dot_outs(const Matrix& w, const MatvecRow* x, int64_t o, float* y, int64_t stride, Ahead& ahead) {
-  constexpr int64_t kUnitCodes = kUnit * bits / 8;
+  constexpr int64_t kUnitCodes = kUnit * width_of(bits) / 8;
   constexpr int64_t kUnitX = two_parts ? 2 * kUnit : kUnit;
   constexpr int64_t kUnitGroups = kUnit / group;
   const int64_t groups = w.in / group;
   const int64_t units = groups / kUnitGroups;  // whole ones
-  const int64_t row_bytes = w.in * bits / 8;
+  const int64_t row_bytes = w.in * width_of(bits) / 8;
   const int64_t rest = row_bytes - units * kUnitCodes;
   const uint8_t* codes = w.data + o * row_bytes;
   const uint8_t* scales = w.scales + o * groups * size_of(w.dtype);
@@ -128,7 +169,7 @@ inline void dot_outs(const Matrix& w, const MatvecRow* x, int64_t o, float* y, i
   }
   for (int64_t g = 0; g < groups; g += 16) {
     __m512 bias[outs];
-    load_groups<outs>(w.dtype, biases, groups, g, bias);
+    load_groups<bits, outs>(w.dtype, biases, groups, g, -6.0f, bias);
 #pragma GCC unroll 4
     for (int r = 0; r < rows; ++r) {
       const __m512 x_sum = _mm512_loadu_ps(x[r].sum + g);
@@ -139,7 +180,7 @@ inline void dot_outs(const Matrix& w, const MatvecRow* x, int64_t o, float* y, i
 
   for (int64_t g = 0; g < groups; g += 16) {
     __m512 scale[outs];
-    load_groups<outs>(w.dtype, scales, groups, g, scale);
+    load_groups<bits, outs>(w.dtype, scales, groups, g, 0.5f, scale);
     __m512 factor[outs][rows];
 #pragma GCC unroll 4
     for (int r = 0; r < rows; ++r) {
@@ -195,11 +236,11 @@ inline void dot_outs(const Matrix& w, const MatvecRow* x, int64_t o, float* y, i
 /// change from output to output stays in registers. n is a multiple of 4. The numbers are those of dot_outs.
 template <int bits, int group, bool two_parts>
 [[gnu::noinline]] void dot_narrow(const Matrix& w, const MatvecRow& x, int64_t o, int64_t n, float* y, Ahead& to_ask) {
-  constexpr int64_t kUnitCodes = kUnit * bits / 8;
+  constexpr int64_t kUnitCodes = kUnit * width_of(bits) / 8;
   constexpr int64_t kUnitX = two_parts ? 2 * kUnit : kUnit;
   constexpr int64_t kUnitGroups = kUnit / group;
   const int64_t groups = w.in / group;
-  const int64_t row_bytes = w.in * bits / 8;
+  const int64_t row_bytes = w.in * width_of(bits) / 8;
   const int64_t whole = groups / kUnitGroups * kUnitCodes;
   const uint8_t* codes = w.data + o * row_bytes;
   const uint8_t* scales = w.scales + o * groups * 2;
@@ -251,7 +292,7 @@ template <int bits, int group, bool two_parts, int rows>
 void dot_block(const Matrix& w, const MatvecRow* x, int64_t o, int64_t n, float* y, int64_t stride, Ahead& ahead) {
   constexpr int outs = rows == 1 ? 4 : 2;  // share the loads of x
   int64_t i = 0;
-  if constexpr (rows == 1) {
+  if constexpr (rows == 1 && bits != kE2M1) {  // its scales are never bf16
     const bool whole = w.in % kUnit == 0 || (bits == 4 && group == 64);
     if (w.dtype == DType::bf16 && w.in <= 16 * group && whole) {
       i = n / 4 * 4;
@@ -268,7 +309,7 @@ void matvec(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t
   for (int64_t r = 0; r < rows; ++r) x[r] = matvec_row(f, packed, r);
   const int64_t scale_bytes = w.in / group * size_of(w.dtype);
   const WeightsAt& after = out.upcoming.after;
-  Ahead codes(w.data, w.in * bits / 8, out, after.data, kPrefetch);
+  Ahead codes(w.data, w.in * width_of(bits) / 8, out, after.data, kPrefetch);
   Ahead scales(w.scales, scale_bytes, out, after.scales, kPrefetchScales);
   Ahead biases(w.biases, scale_bytes, out, after.biases, kPrefetchScales);
   // The codes of a block stay in the first cache while all the rows pass, four at a time.
@@ -292,6 +333,7 @@ void matvec(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t
 
 template <int bits, bool two_parts>
 void matvec_group(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t rows, const OutTile& out) {
+  if constexpr (bits == kE2M1) return matvec<bits, 32, two_parts>(w, f, packed, rows, out);
   switch (w.group) {
     case 32: return matvec<bits, 32, two_parts>(w, f, packed, rows, out);
     case 64: return matvec<bits, 64, two_parts>(w, f, packed, rows, out);
@@ -308,8 +350,12 @@ void matvec_bits(const Matrix& w, const PackFormat& f, const uint8_t* packed, in
 }  // namespace
 
 void matvec_int(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t rows, const OutTile& out) {
-  switch (w.bits) {
+  switch (code_of(w)) {
+    case 2: return matvec_bits<2>(w, f, packed, rows, out);
+    case 3: return matvec_bits<3>(w, f, packed, rows, out);
     case 4: return matvec_bits<4>(w, f, packed, rows, out);
+    case 5: return matvec_bits<5>(w, f, packed, rows, out);
+    case kE2M1: return matvec_bits<kE2M1>(w, f, packed, rows, out);
     case 6: return matvec_bits<6>(w, f, packed, rows, out);
     default: return matvec_bits<8>(w, f, packed, rows, out);
   }

@@ -53,7 +53,7 @@ void unpack_panel(const Matrix& w, int64_t o, int64_t k0, int64_t n, int8_t* qua
     for (int64_t k = 0; k < n; k += kUnit) {
       Unit unit[4];
       for (int64_t i = 0; i < 4; ++i) {
-        const uint8_t* p = w.data + (std::min(o + first + i, w.out - 1) * w.in + k0 + k) * bits / 8;
+        const uint8_t* p = w.data + (std::min(o + first + i, w.out - 1) * w.in + k0 + k) * width_of(bits) / 8;
         unit[i] = unpack<bits>(p, k + kUnit > n);
       }
       int8_t* to = quads + k / 4 * kQuadBytes + first * 4;
@@ -61,15 +61,19 @@ void unpack_panel(const Matrix& w, int64_t o, int64_t k0, int64_t n, int8_t* qua
       for (int v = 0; v < 4; ++v) {
         int8x16_t words[4] = {unit[0].v[v], unit[1].v[v], unit[2].v[v], unit[3].v[v]};
         transpose(words);
-        for (int j = 0; j < 4; ++j) vst1q_s8(to + quad_place(bits, v, j) * kQuadBytes, words[j]);
+        for (int j = 0; j < 4; ++j) vst1q_s8(to + quad_place(width_of(bits), v, j) * kQuadBytes, words[j]);
       }
     }
   }
 }
 
 void unpack_codes(const Matrix& w, int64_t o, int64_t k0, int64_t n, int8_t* quads) {
-  switch (w.bits) {
+  switch (code_of(w)) {
+    case 2: return unpack_panel<2>(w, o, k0, n, quads);
+    case 3: return unpack_panel<3>(w, o, k0, n, quads);
     case 4: return unpack_panel<4>(w, o, k0, n, quads);
+    case 5: return unpack_panel<5>(w, o, k0, n, quads);
+    case kE2M1: return unpack_panel<kE2M1>(w, o, k0, n, quads);
     case 6: return unpack_panel<6>(w, o, k0, n, quads);
     default: return unpack_panel<8>(w, o, k0, n, quads);
   }
@@ -80,8 +84,8 @@ void convert_scales(const Matrix& w, int64_t o, int64_t g0, int64_t n, const Pan
     const int64_t first = std::min(o + i, w.out - 1) * (w.in / w.group) + g0;
     for (int64_t g = 0; g < n; g += 4) {
       const int64_t some = std::min<int64_t>(n - g, 4);
-      const float32x4_t scale = load_scales(w.scales, w.dtype, first + g, some);
-      const float32x4_t bias = bias_of(load_scales(w.biases, w.dtype, first + g, some), scale, w.bits);
+      const float32x4_t scale = scale_of(load_scales(w.scales, w.dtype, first + g, some), code_of(w));
+      const float32x4_t bias = bias_of(load_scales(w.biases, w.dtype, first + g, some), scale, code_of(w));
       float scales[4], biases[4];
       vst1q_f32(scales, scale);
       vst1q_f32(biases, bias);

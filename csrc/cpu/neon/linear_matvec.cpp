@@ -72,7 +72,7 @@ struct Block {
   const MatvecRow* x;
   int64_t o;
   int64_t groups = w.in / group;
-  const uint8_t* codes = w.data + o * (w.in * bits / 8);
+  const uint8_t* codes = w.data + o * (w.in * width_of(bits) / 8);
 
   struct Sums {  // a local of run(): registers
     float32x4_t sum[outs][rows];
@@ -84,7 +84,7 @@ struct Block {
   inline __attribute__((always_inline)) void start_groups(Sums& s, int64_t g, int64_t n) const {
     SARAGOSSA_UNROLL
     for (int i = 0; i < outs; ++i) {
-      const float32x4_t scale = load_scales<dtype>(w.scales, (o + i) * groups + g, n);
+      const float32x4_t scale = scale_of(load_scales<dtype>(w.scales, (o + i) * groups + g, n), bits);
       const float32x4_t bias = bias_of(load_scales<dtype>(w.biases, (o + i) * groups + g, n), scale, bits);
       SARAGOSSA_UNROLL
       for (int r = 0; r < rows; ++r) {
@@ -103,7 +103,7 @@ struct Block {
       Unit c[kUnits];
       SARAGOSSA_UNROLL
       for (int u = 0; u < kUnits; ++u) {
-        const uint8_t* p = codes + i * (w.in * bits / 8) + (unit + u) * (kUnit * bits / 8);
+        const uint8_t* p = codes + i * (w.in * width_of(bits) / 8) + (unit + u) * (kUnit * width_of(bits) / 8);
         c[u] = group == 32 ? unpack<bits>(p, half) : unpack<bits>(p);
       }
       SARAGOSSA_UNROLL
@@ -126,6 +126,7 @@ struct Block {
       switch (w.dtype) {
         case DType::bf16: start_groups<DType::bf16>(s, g, n); break;
         case DType::f16: start_groups<DType::f16>(s, g, n); break;
+        case DType::u8: start_groups<DType::u8>(s, g, n); break;
         default: start_groups<DType::f32>(s, g, n); break;
       }
       if constexpr (group == 32) {
@@ -169,6 +170,7 @@ void matvec(const Matrix& w, const MatvecRow* x, int64_t rows, const OutTile& ou
 
 template <int bits, int parts>
 void matvec_group(const Matrix& w, const MatvecRow* x, int64_t rows, const OutTile& out) {
+  if constexpr (bits == kE2M1) return matvec<bits, 32, parts>(w, x, rows, out);
   switch (w.group) {
     case 32: return matvec<bits, 32, parts>(w, x, rows, out);
     case 64: return matvec<bits, 64, parts>(w, x, rows, out);
@@ -178,8 +180,12 @@ void matvec_group(const Matrix& w, const MatvecRow* x, int64_t rows, const OutTi
 
 template <int parts>
 void matvec_bits(const Matrix& w, const MatvecRow* x, int64_t rows, const OutTile& out) {
-  switch (w.bits) {
+  switch (code_of(w)) {
+    case 2: return matvec_group<2, parts>(w, x, rows, out);
+    case 3: return matvec_group<3, parts>(w, x, rows, out);
     case 4: return matvec_group<4, parts>(w, x, rows, out);
+    case 5: return matvec_group<5, parts>(w, x, rows, out);
+    case kE2M1: return matvec_group<kE2M1, parts>(w, x, rows, out);
     case 6: return matvec_group<6, parts>(w, x, rows, out);
     default: return matvec_group<8, parts>(w, x, rows, out);
   }

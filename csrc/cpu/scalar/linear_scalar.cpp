@@ -57,16 +57,20 @@ void pack(const PackFormat& f, const float* x, int64_t, int64_t begin, int64_t e
 
 void matvec_int(const Matrix& w, const PackFormat& f, const uint8_t* packed, int64_t rows, const OutTile& out) {
   std::vector<int32_t> code(static_cast<size_t>(w.in));
+  const bool e2m1 = code_of(w) == kE2M1;
+  const double unit = e2m1 ? 0.5 : 1.0;
   for (int64_t o = out.begin; o < out.end; ++o) {
-    for (int64_t k = 0; k < w.in; ++k)
-      code[static_cast<size_t>(k)] = static_cast<int32_t>(code_at(codes_of(w, o), w.bits, k));
+    for (int64_t k = 0; k < w.in; ++k) {
+      const uint32_t bits = code_at(codes_of(w, o), w.bits, k);
+      code[static_cast<size_t>(k)] = e2m1 ? twice_e2m1(bits) : static_cast<int32_t>(bits);
+    }
     for (int64_t r = 0; r < rows; ++r) {
       const PackedRow x = packed_row(f, packed, r);
       double sum = 0.0;
       for (int64_t g = 0; g < f.groups(); ++g) {
         int32_t dot = 0;
         for (int64_t k = g * w.group; k < (g + 1) * w.group; ++k) dot += code[static_cast<size_t>(k)] * x.q[k];
-        sum += static_cast<double>(scale_at(w, o, g)) * x.scale[g] * dot;
+        sum += unit * static_cast<double>(scale_at(w, o, g)) * x.scale[g] * dot;
         sum += static_cast<double>(bias_at(w, o, g)) * x.sum[g];
       }
       out.y[r * out.stride + o - out.begin] = static_cast<float>(sum);

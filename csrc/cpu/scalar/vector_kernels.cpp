@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "core/dtype.h"
+#include "cpu/kv_codes.h"
 
 namespace saragossa::cpu::scalar {
 #include "cpu/sample_math.inl"
@@ -43,6 +44,14 @@ void act_mul(float* y, const float* gate, const float* up, int64_t n, Activation
   for (int64_t i = 0; i < n; ++i) y[i] = activate(gate[i], act) * up[i];
 }
 
+void sigmoid_mul(float* y, const float* x, const float* gate, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] / (1.0f + std::exp(-gate[i]));
+}
+
+void scale_by(float* x, float factor, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
 void softcap(float* x, float cap, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] = cap * std::tanh(x[i] / cap);
 }
@@ -59,19 +68,36 @@ void to_bf16(uint16_t* y, const float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = f32_to_bf16(x[i]);
 }
 
+void to_codes(uint8_t* codes, uint16_t* scales, const float* x, int64_t n) {
+  for (int64_t first = 0; first < n; first += SG_KV_GROUP, scales += 2) {
+    const int64_t end = std::min<int64_t>(first + SG_KV_GROUP, n);
+    const bool finite = std::all_of(x + first, x + end, [](float v) { return std::isfinite(v); });
+    const auto [low, high] = std::minmax_element(x + first, x + end);
+    const KvScale scale = finite ? kv_scale_of(*low, *high) : kKvNan;
+    const float inverse = kv_inverse(scale);
+    for (int64_t i = first; i < end; ++i) codes[i] = finite ? kv_code(x[i], scale, inverse) : 0;
+    scales[0] = scale.step, scales[1] = scale.zero;
+  }
+}
+
 // --- attention ------------------------------------------------------------------------------------
 
+float load_kv(const AttentionCall& c, KvRow row, int64_t i) {
+  if (c.dtype != DType::u8) return load_float(row.data, c.dtype, i);
+  const uint16_t* scale = row.scales + i / SG_KV_GROUP * 2;
+  return static_cast<float>(row.data[i]) * bf16_to_f32(scale[0]) + bf16_to_f32(scale[1]);
+}
+
 void attention_row(const AttentionCall& c, int64_t row, int64_t head, float* scores) {
-  const DType dtype = c.bf16 ? DType::bf16 : DType::f32;
   const int64_t d = c.head_dim, kv_head = head / c.group();
   const int64_t begin = c.first_key(c.positions[row]), end = c.positions[row] + 1;
   const float* q = c.q + (row * c.heads + head) * d;
   float* y = c.y + (row * c.heads + head) * d;
   float max = -std::numeric_limits<float>::infinity();
   for (int64_t j = begin; j < end; ++j) {
-    const uint8_t* k = c.at(c.k, row, kv_head, j);
+    const KvRow k = c.keys(row, kv_head, j);
     double dot = 0.0;
-    for (int64_t i = 0; i < d; ++i) dot += static_cast<double>(q[i]) * load_float(k, dtype, i);
+    for (int64_t i = 0; i < d; ++i) dot += static_cast<double>(q[i]) * load_kv(c, k, i);
     float s = static_cast<float>(dot * c.scale);
     if (c.softcap > 0.0f) s = c.softcap * std::tanh(s / c.softcap);
     scores[j] = s;
@@ -82,9 +108,10 @@ void attention_row(const AttentionCall& c, int64_t row, int64_t head, float* sco
   const float sum = static_cast<float>(total);
   std::fill_n(y, d, 0.0f);
   for (int64_t j = begin; j < end; ++j) {
-    const uint8_t* v = c.at(c.v, row, kv_head, j);
-    for (int64_t i = 0; i < d; ++i) y[i] += scores[j] / sum * load_float(v, dtype, i);
+    const KvRow v = c.values(row, kv_head, j);
+    for (int64_t i = 0; i < d; ++i) y[i] += scores[j] / sum * load_kv(c, v, i);
   }
+  if (c.gate) sigmoid_mul(y, y, c.gate + (row * c.heads + head) * d, d);
 }
 
 // --- sampling -------------------------------------------------------------------------------------
@@ -151,16 +178,70 @@ double sum_exp(const float* l, int64_t first, int64_t n, float max) {
   return sum;
 }
 
+// --- the gated delta net --------------------------------------------------------------------------
+
+void pack_conv(float* packed, const float* w, int64_t width, int64_t n) {
+  for (int64_t c = 0; c < n; ++c)
+    for (int64_t j = 0; j < width; ++j) packed[j * n + c] = w[c * width + j];
+}
+
+void conv(float* y, const float* const* rows, const float* packed, int64_t width, int64_t n) {
+  for (int64_t c = 0; c < n; ++c) {
+    float sum = 0.0f;
+    for (int64_t j = 0; j < width; ++j) sum += rows[j][c] * packed[j * n + c];
+    y[c] = activate(sum, Activation::silu);
+  }
+}
+
+void l2_norm(float* x, float factor, int64_t n) {
+  double squares = 0.0;
+  for (int64_t i = 0; i < n; ++i) squares += static_cast<double>(x[i]) * x[i];
+  const float by = static_cast<float>(factor / std::sqrt(squares + 1e-6));
+  for (int64_t i = 0; i < n; ++i) x[i] *= by;
+}
+
+void gates(float* decay, float* beta, const float* a, const float* b, const float* a_log, const float* dt_bias,
+           int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const double x = static_cast<double>(a[i]) + dt_bias[i];
+    const double softplus = std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+    decay[i] = static_cast<float>(std::exp(-std::exp(static_cast<double>(a_log[i])) * softplus));
+    beta[i] = static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(b[i]))));
+  }
+}
+
+void step(const DeltaStep& s) {
+  for (int64_t i = 0; i < s.rows; ++i) {
+    const float* from = s.from + i * s.key_dim;
+    float* to = s.to + i * s.key_dim;
+    double held = 0.0, out = 0.0;
+    for (int64_t j = 0; j < s.key_dim; ++j) {
+      to[j] = from[j] * s.decay;
+      held += static_cast<double>(to[j]) * s.k[j];
+    }
+    const float delta = static_cast<float>(s.beta * (s.v[i] - held));
+    for (int64_t j = 0; j < s.key_dim; ++j) {
+      to[j] += delta * s.k[j];
+      out += static_cast<double>(to[j]) * s.q[j];
+    }
+    s.y[i] = static_cast<float>(out);
+  }
+}
+
 }  // namespace
 
 const VectorKernels kernels = {rms_norm,
                                norm_add,
                                add,
                                act_mul,
+                               sigmoid_mul,
+                               scale_by,
                                softcap,
                                rotate,
                                to_bf16,
+                               to_codes,
                                {attention_row, nullptr, nullptr, nullptr},
-                               {scan, process, masses, histogram, draw, sum_exp}};
+                               {scan, process, masses, histogram, draw, sum_exp},
+                               {pack_conv, conv, l2_norm, gates, step, nullptr}};
 
 }  // namespace saragossa::cpu::scalar

@@ -12,37 +12,47 @@ inline void scaled(float* y, const float* x, float by, int64_t n) {
 
 // --- spans: one block of keys, the query heads of one kv head -------------------------------------------
 
-template <bool kBf16>
-inline Vec load_kv(const uint8_t* p, int64_t i) {
-  if constexpr (kBf16)
-    return load_bf16(reinterpret_cast<const uint16_t*>(p) + i);
-  else
-    return load(reinterpret_cast<const float*>(p) + i);
+/// Channels [i, i + W) of a row, as kType has them. No vector lies over two groups of u8.
+template <DType kType>
+inline Vec load_kv(KvRow row, int64_t i) {
+  if constexpr (kType == DType::bf16) return load_bf16(reinterpret_cast<const uint16_t*>(row.data) + i);
+  if constexpr (kType == DType::f32) return load(reinterpret_cast<const float*>(row.data) + i);
+  const uint16_t* scale = row.scales + i / SG_KV_GROUP * 2;
+  return fma(load_u8(row.data + i), set1(bf16_to_f32(scale[0])), set1(bf16_to_f32(scale[1])));
 }
 
-template <bool kBf16>
-inline Vec load_kv_n(const uint8_t* p, int64_t i, int64_t n) {
-  if constexpr (kBf16)
-    return load_bf16_n(reinterpret_cast<const uint16_t*>(p) + i, n);
-  else
-    return load_n(reinterpret_cast<const float*>(p) + i, n);
+/// The first n of them, then zeros.
+template <DType kType>
+inline Vec load_kv_n(KvRow row, int64_t i, int64_t n) {
+  if constexpr (kType == DType::bf16) return load_bf16_n(reinterpret_cast<const uint16_t*>(row.data) + i, n);
+  if constexpr (kType == DType::f32) return load_n(reinterpret_cast<const float*>(row.data) + i, n);
+  float rest[W] = {};
+  const uint16_t* scale = row.scales + i / SG_KV_GROUP * 2;
+  const float step = bf16_to_f32(scale[0]), zero_point = bf16_to_f32(scale[1]);
+  for (int64_t j = 0; j < n; ++j) rest[j] = __builtin_fmaf(static_cast<float>(row.data[i + j]), step, zero_point);
+  return load(rest);
+}
+
+/// The row `n` rows of `d` channels behind.
+template <DType kType>
+inline KvRow behind(KvRow row, int64_t n, int64_t d) {
+  return {row.data + n * d * size_of(kType), kType == DType::u8 ? row.scales + n * kv_scales(d) : nullptr};
 }
 
 /// scores[h * stride + j] = q[h] . k[j] for kHeads heads and kKeys keys; q rows are padded with zeros.
-template <bool kBf16, int kHeads, int kKeys>
-inline void dots(float* scores, int64_t stride, const float* q, int64_t q_stride, const uint8_t* k, int64_t row_bytes,
-                 int64_t d) {
+template <DType kType, int kHeads, int kKeys>
+inline void dots(float* scores, int64_t stride, const float* q, int64_t q_stride, KvRow k, int64_t d) {
   Vec acc[kHeads * kKeys];
   for (Vec& a : acc) a = zero();
   const auto step = [&](int64_t i, auto&& get) {
     for (int key = 0; key < kKeys; ++key) {
-      const Vec x = get(k + key * row_bytes);
+      const Vec x = get(behind<kType>(k, key, d));
       for (int h = 0; h < kHeads; ++h) acc[h * kKeys + key] = fma(x, load(q + h * q_stride + i), acc[h * kKeys + key]);
     }
   };
   int64_t i = 0;
-  for (; i + W <= d; i += W) step(i, [&](const uint8_t* p) { return load_kv<kBf16>(p, i); });
-  if (i < d) step(i, [&](const uint8_t* p) { return load_kv_n<kBf16>(p, i, d - i); });
+  for (; i + W <= d; i += W) step(i, [&](KvRow p) { return load_kv<kType>(p, i); });
+  if (i < d) step(i, [&](KvRow p) { return load_kv_n<kType>(p, i, d - i); });
 
   if constexpr (kHeads * kKeys % 4 == 0) {
     float sums[kHeads * kKeys];
@@ -56,16 +66,17 @@ inline void dots(float* scores, int64_t stride, const float* q, int64_t q_stride
 }
 
 /// out[h][i..i + kVecs * W) += sum over n keys of p[h][j] v[j]; the last vector may be partial.
-template <bool kBf16, int kHeads, int kVecs>
-inline void weigh(float* out, int64_t out_stride, const float* p, int64_t p_stride, const uint8_t* v, int64_t row_bytes,
-                  int64_t n, int64_t i, int64_t rest) {
+template <DType kType, int kHeads, int kVecs>
+inline void weigh(float* out, int64_t out_stride, const float* p, int64_t p_stride, KvRow v, int64_t d, int64_t n,
+                  int64_t i, int64_t rest) {
   Vec acc[kHeads * kVecs];
   for (int h = 0; h < kHeads; ++h)
     for (int x = 0; x < kVecs; ++x) acc[h * kVecs + x] = load(out + h * out_stride + i + x * W);
   for (int64_t j = 0; j < n; ++j) {
+    const KvRow of_key = behind<kType>(v, j, d);
     Vec row[kVecs];
     for (int x = 0; x < kVecs; ++x)
-      row[x] = rest == W ? load_kv<kBf16>(v + j * row_bytes, i + x * W) : load_kv_n<kBf16>(v + j * row_bytes, i, rest);
+      row[x] = rest == W ? load_kv<kType>(of_key, i + x * W) : load_kv_n<kType>(of_key, i, rest);
     for (int h = 0; h < kHeads; ++h) {
       const Vec weight = set1(p[h * p_stride + j]);
       for (int x = 0; x < kVecs; ++x) acc[h * kVecs + x] = fma(weight, row[x], acc[h * kVecs + x]);
@@ -94,18 +105,17 @@ inline void softmax_span(float* s, int64_t n, float cap, float* partial) {
   partial[1] = hsum(sum);
 }
 
-template <bool kBf16, int kHeads>
-void span_heads(const AttentionCall& c, const uint8_t* k, const uint8_t* v, int64_t n, float* partial, const float* q,
-                float* scores) {
+template <DType kType, int kHeads>
+void span_heads(const AttentionCall& c, KvRow k, KvRow v, int64_t n, float* partial, const float* q, float* scores) {
   constexpr int kKeys = kHeads == 1 ? 8 : kHeads == 4 ? 2 : 4;
   constexpr int kVecs = kHeads == 1 ? 8 : kHeads == 4 ? 2 : 4;
   constexpr int64_t kStep = 16;  // keys whose values are taken at a time: 4 KB at 128 channels of bf16
-  const int64_t d = c.head_dim, row_bytes = d * (kBf16 ? 2 : 4);
+  const int64_t d = c.head_dim;
   const int64_t q_stride = padded(d), s_stride = padded(c.block_tokens), size = partial_size(d);
   int64_t j = 0;
   for (; j + kKeys <= n; j += kKeys)
-    dots<kBf16, kHeads, kKeys>(scores + j, s_stride, q, q_stride, k + j * row_bytes, row_bytes, d);
-  for (; j < n; ++j) dots<kBf16, kHeads, 1>(scores + j, s_stride, q, q_stride, k + j * row_bytes, row_bytes, d);
+    dots<kType, kHeads, kKeys>(scores + j, s_stride, q, q_stride, behind<kType>(k, j, d), d);
+  for (; j < n; ++j) dots<kType, kHeads, 1>(scores + j, s_stride, q, q_stride, behind<kType>(k, j, d), d);
 
   for (int h = 0; h < kHeads; ++h) {
     softmax_span(scores + h * s_stride, n, c.softcap, partial + h * size);
@@ -114,21 +124,20 @@ void span_heads(const AttentionCall& c, const uint8_t* k, const uint8_t* v, int6
   float* out = partial + kPadding;
   for (j = 0; j < n; j += kStep) {
     const int64_t keys = j + kStep <= n ? kStep : n - j;
-    const uint8_t* rows = v + j * row_bytes;
+    const KvRow rows = behind<kType>(v, j, d);
     int64_t i = 0;
     for (; i + kVecs * W <= d; i += kVecs * W)
-      weigh<kBf16, kHeads, kVecs>(out, size, scores + j, s_stride, rows, row_bytes, keys, i, W);
-    for (; i + W <= d; i += W) weigh<kBf16, kHeads, 1>(out, size, scores + j, s_stride, rows, row_bytes, keys, i, W);
-    if (i < d) weigh<kBf16, kHeads, 1>(out, size, scores + j, s_stride, rows, row_bytes, keys, i, d - i);
+      weigh<kType, kHeads, kVecs>(out, size, scores + j, s_stride, rows, d, keys, i, W);
+    for (; i + W <= d; i += W) weigh<kType, kHeads, 1>(out, size, scores + j, s_stride, rows, d, keys, i, W);
+    if (i < d) weigh<kType, kHeads, 1>(out, size, scores + j, s_stride, rows, d, keys, i, d - i);
   }
 }
 
-template <bool kBf16>
+template <DType kType>
 void span_typed(const AttentionCall& c, int64_t row, int64_t kv_head, int64_t begin, int64_t end, float* partial,
                 float* work) {
   const int64_t d = c.head_dim, group = c.heads / c.kv_heads, n = end - begin, q_stride = padded(d);
-  const uint8_t* k = c.at(c.k, row, kv_head, begin);
-  const uint8_t* v = c.at(c.v, row, kv_head, begin);
+  const KvRow k = c.keys(row, kv_head, begin), v = c.values(row, kv_head, begin);
   float* q = work;
   float* scores = work + group * q_stride;
   const float* from = c.q + (row * c.heads + kv_head * group) * d;
@@ -143,22 +152,24 @@ void span_typed(const AttentionCall& c, int64_t row, int64_t kv_head, int64_t be
     float* s = scores + h * s_stride;
     const float* heads = q + h * q_stride;
     if (left >= 4)
-      span_heads<kBf16, 4>(c, k, v, n, out, heads, s), h += 4;
+      span_heads<kType, 4>(c, k, v, n, out, heads, s), h += 4;
     else if (left == 3)
-      span_heads<kBf16, 3>(c, k, v, n, out, heads, s), h += 3;
+      span_heads<kType, 3>(c, k, v, n, out, heads, s), h += 3;
     else if (left == 2)
-      span_heads<kBf16, 2>(c, k, v, n, out, heads, s), h += 2;
+      span_heads<kType, 2>(c, k, v, n, out, heads, s), h += 2;
     else
-      span_heads<kBf16, 1>(c, k, v, n, out, heads, s), h += 1;
+      span_heads<kType, 1>(c, k, v, n, out, heads, s), h += 1;
   }
 }
 
 void span(const AttentionCall& c, int64_t row, int64_t kv_head, int64_t begin, int64_t end, float* partial,
           float* work) {
-  if (c.bf16)
-    span_typed<true>(c, row, kv_head, begin, end, partial, work);
+  if (c.dtype == DType::bf16)
+    span_typed<DType::bf16>(c, row, kv_head, begin, end, partial, work);
+  else if (c.dtype == DType::u8)
+    span_typed<DType::u8>(c, row, kv_head, begin, end, partial, work);
   else
-    span_typed<false>(c, row, kv_head, begin, end, partial, work);
+    span_typed<DType::f32>(c, row, kv_head, begin, end, partial, work);
 }
 
 void merge(float* y, const float* partials, int64_t n, int64_t stride, int64_t d) {
@@ -202,30 +213,30 @@ inline void multiply(float* c, int64_t c_stride, const float* a, int64_t a_strid
 }
 
 /// W keys from `key` on, transposed: panel[i * kPanel + key]. Any key of [first, last] stands for those outside.
-template <bool kBf16>
+template <DType kType>
 inline void pack_keys(float* panel, const AttentionCall& c, int64_t row, int64_t kv_head, int64_t key, int64_t first,
                       int64_t last) {
   const int64_t d = c.head_dim;
-  const uint8_t* rows[W];
+  KvRow rows[W];
   for (int64_t j = 0; j < W; ++j) {
     const int64_t at = key + j;
-    rows[j] = c.at(c.k, row, kv_head, at < first ? first : at > last ? last : at);
+    rows[j] = c.keys(row, kv_head, at < first ? first : at > last ? last : at);
   }
   for (int64_t i = 0; i < d; i += W) {
     Vec r[W];
     for (int64_t j = 0; j < W; ++j)
-      r[j] = i + W <= d ? load_kv<kBf16>(rows[j], i) : load_kv_n<kBf16>(rows[j], i, d - i);
+      r[j] = i + W <= d ? load_kv<kType>(rows[j], i) : load_kv_n<kType>(rows[j], i, d - i);
     transpose(r);
     for (int64_t x = 0; x < W && i + x < d; ++x) store(panel + (i + x) * kPanel, r[x]);
   }
 }
 
 /// Value of one key into all panels: panels[p][key][kPanel], kTileKeys keys a panel, zeros behind d.
-template <bool kBf16>
-inline void pack_value(float* panels, const uint8_t* v, int64_t d, int64_t key) {
+template <DType kType>
+inline void pack_value(float* panels, KvRow v, int64_t d, int64_t key) {
   for (int64_t i = 0; i < d; i += W) {
     float* at = panels + (i / kPanel * kTileKeys + key) * kPanel + i % kPanel;
-    store(at, i + W <= d ? load_kv<kBf16>(v, i) : load_kv_n<kBf16>(v, i, d - i));
+    store(at, i + W <= d ? load_kv<kType>(v, i) : load_kv_n<kType>(v, i, d - i));
   }
   if ((d + W - 1) / W % 2 == 1) store(panels + (d / kPanel * kTileKeys + key) * kPanel + W, zero());
 }
@@ -281,7 +292,7 @@ inline void softmax_row(Tile& t, int64_t r, float cap, Visible see, int64_t lo, 
   t.sum[r] = t.sum[r] * t.shrink[r] + hsum(sum);
 }
 
-template <bool kBf16>
+template <DType kType>
 void tile_typed(const AttentionCall& c, int64_t row, int64_t tokens, int64_t kv_head, float* work) {
   const int64_t d = c.head_dim, group = c.heads / c.kv_heads;
   Tile t;
@@ -321,9 +332,9 @@ void tile_typed(const AttentionCall& c, int64_t row, int64_t tokens, int64_t kv_
     const int64_t keys = last + 1 - key0 < kTileKeys ? last + 1 - key0 : kTileKeys;
     const int64_t from = c.first_key(position(0)) > key0 ? c.first_key(position(0)) - key0 : 0;
     for (int64_t j = from / W * W; j < (keys + kPanel - 1) / kPanel * kPanel; j += W)
-      pack_keys<kBf16>(t.keys + j / kPanel * d * kPanel + j % kPanel, c, row, kv_head, key0 + j, key0 + from,
+      pack_keys<kType>(t.keys + j / kPanel * d * kPanel + j % kPanel, c, row, kv_head, key0 + j, key0 + from,
                        key0 + keys - 1);
-    for (int64_t j = from; j < keys; ++j) pack_value<kBf16>(t.values, c.at(c.v, row, kv_head, key0 + j), d, j);
+    for (int64_t j = from; j < keys; ++j) pack_value<kType>(t.values, c.values(row, kv_head, key0 + j), d, j);
 
     // Keys that a register tile of rows sees: those of its first row (begin) to those of its last (end).
     const auto seen = [&](int64_t r) {
@@ -355,14 +366,17 @@ void tile_typed(const AttentionCall& c, int64_t row, int64_t tokens, int64_t kv_
     float* y = c.y + ((row + r / group) * c.heads + kv_head * group + r % group) * d;
     const float scale = 1.0f / t.sum[r];
     scaled(y, t.out + r * t.d_stride, scale, d);
+    if (c.gate) sigmoid_mul(y, y, c.gate + (y - c.y), d);
   }
 }
 
 void tile(const AttentionCall& c, int64_t row, int64_t tokens, int64_t kv_head, float* work) {
-  if (c.bf16)
-    tile_typed<true>(c, row, tokens, kv_head, work);
+  if (c.dtype == DType::bf16)
+    tile_typed<DType::bf16>(c, row, tokens, kv_head, work);
+  else if (c.dtype == DType::u8)
+    tile_typed<DType::u8>(c, row, tokens, kv_head, work);
   else
-    tile_typed<false>(c, row, tokens, kv_head, work);
+    tile_typed<DType::f32>(c, row, tokens, kv_head, work);
 }
 
 }  // namespace

@@ -108,6 +108,9 @@ inline Vec load_bf16_n(const uint16_t* p, int64_t n) {
   std::memcpy(tmp, p, static_cast<size_t>(n) * sizeof(uint16_t));
   return load_bf16(tmp);
 }
+inline Vec load_u8(const uint8_t* p) {
+  return to_float(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
 /// Lanes hold 16 significant bits.
 inline void store_low16(uint16_t* p, Int v) {
   const __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));

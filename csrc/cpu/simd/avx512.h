@@ -92,6 +92,9 @@ inline Vec load_bf16(const uint16_t* p) {
 inline Vec load_bf16_n(const uint16_t* p, int64_t n) {
   return as_float(shl<16>(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n), p))));
 }
+inline Vec load_u8(const uint8_t* p) {
+  return to_float(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
 inline void store_low16(uint16_t* p, Int v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(v));
 }

@@ -64,6 +64,14 @@ void act_mul(float* y, const float* gate, const float* up, int64_t n, Activation
   }
 }
 
+void sigmoid_mul(float* y, const float* x, const float* gate, int64_t n) {
+  each_vector(n, [&](auto get, auto put) { put(y, times_sigmoid(get(x), get(gate))); });
+}
+
+void scale_by(float* x, float factor, int64_t n) {
+  each_vector(n, [&](auto get, auto put) { put(x, mul(get(x), set1(factor))); });
+}
+
 void softcap(float* x, float cap, int64_t n) {
   each_vector(n, [&](auto get, auto put) { put(x, soft_cap(get(x), cap)); });
 }
@@ -91,6 +99,40 @@ void to_bf16(uint16_t* y, const float* x, int64_t n) {
     alignas(64) uint16_t rest[W];
     store_low16(rest, bf16_bits(load_n(x + i, n - i)));
     std::memcpy(y + i, rest, static_cast<size_t>(n - i) * sizeof(uint16_t));
+  }
+}
+
+/// codes[n] of one group, n <= SG_KV_GROUP.
+inline KvScale group_codes(uint8_t* codes, const float* x, int64_t n) {
+  Vec low = set1(__builtin_inff()), high = set1(-__builtin_inff());
+  bool finite = true;
+  for (int64_t i = 0; i < n; i += W) {  // lanes behind the end see the first value again
+    const Vec v =
+        i + W <= n ? load(x + i)
+                   : select(lt(to_float(lanes()), set1(static_cast<float>(n - i))), load_n(x + i, n - i), set1(x[0]));
+    finite = finite && !any(is_nan(sub(v, v)));
+    low = min(low, v);
+    high = max(high, v);
+  }
+  if (!finite) {
+    std::memset(codes, 0, static_cast<size_t>(n));
+    return kKvNan;
+  }
+  const KvScale scale = kv_scale_of(-hmax(sub(zero(), low)), hmax(high));
+  const Vec zeros = set1(bf16_to_f32(scale.zero)), inverse = set1(kv_inverse(scale));
+  alignas(64) uint32_t wide[SG_KV_GROUP];
+  for (int64_t i = 0; i < n; i += W) {
+    const Vec v = i + W <= n ? load(x + i) : load_n(x + i, n - i);
+    istore(wide + i, to_int(min(max(round(mul(sub(v, zeros), inverse)), zero()), set1(255.0f))));
+  }
+  for (int64_t i = 0; i < n; ++i) codes[i] = static_cast<uint8_t>(wide[i]);
+  return scale;
+}
+
+void to_codes(uint8_t* codes, uint16_t* scales, const float* x, int64_t n) {
+  for (int64_t i = 0; i < n; i += SG_KV_GROUP, scales += 2) {
+    const KvScale scale = group_codes(codes + i, x + i, n - i < SG_KV_GROUP ? n - i : SG_KV_GROUP);
+    scales[0] = scale.step, scales[1] = scale.zero;
   }
 }
 

@@ -103,6 +103,11 @@ inline Vec load_bf16_n(const uint16_t* p, int64_t n) {
   std::memcpy(tmp, p, static_cast<size_t>(n) * sizeof(uint16_t));
   return load_bf16(tmp);
 }
+inline Vec load_u8(const uint8_t* p) {
+  uint32_t word;
+  std::memcpy(&word, p, sizeof word);
+  return vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(word)))));
+}
 inline void store_low16(uint16_t* p, Int v) { vst1_u16(p, vmovn_u32(v)); }
 
 inline float hsum(Vec v) { return vaddvq_f32(v); }

@@ -85,17 +85,19 @@ void register_device(py::module_& m) {
 
   py::class_<Weight>(m, "Weight")
       .def(py::init([](int64_t out, int64_t in, const Tensor& data, int bits, int group, const Tensor& scales,
-                       const Tensor& biases) { return Weight{out, in, bits, group, data, scales, biases}; }),
+                       const Tensor& biases, const std::string& format) {
+             return Weight{out, in, bits, group, data, scales, biases, format_named(format)};
+           }),
            py::arg("out"), py::arg("in"), py::arg("data"), py::kw_only(), py::arg("bits") = 0, py::arg("group") = 0,
-           py::arg("scales") = Tensor{}, py::arg("biases") = Tensor{});
+           py::arg("scales") = Tensor{}, py::arg("biases") = Tensor{}, py::arg("format") = "affine");
 
   py::class_<Submission>(m, "Submission").def("wait", &Submission::wait, py::call_guard<py::gil_scoped_release>());
 
   py::class_<Device, std::shared_ptr<Device>>(m, "Device")
       .def(py::init([](const std::string& name, const std::string& isa, const std::string& activations, bool fused,
-                       int threads, bool poison, bool cpu_fetch_ahead, bool metal_matmul, bool metal_tensor_ops,
-                       bool metal_statistics, bool metal_split_matmul, bool metal_simdgroup_attention,
-                       int64_t metal_command_macs) {
+                       int threads, bool poison, bool cpu_fetch_ahead, bool chunked_delta, bool metal_matmul,
+                       bool metal_tensor_ops, bool metal_statistics, bool metal_split_matmul, bool metal_sorted_experts,
+                       bool metal_simdgroup_attention, int64_t metal_command_macs) {
              Switches s;
              s.isa = isa;
              s.activations = activations == "f32"    ? Activations::f32
@@ -105,18 +107,21 @@ void register_device(py::module_& m) {
              s.threads = threads;
              s.poison_scratch = poison;
              s.cpu_fetch_ahead = cpu_fetch_ahead;
+             s.chunked_delta = chunked_delta;
              s.metal_matmul = metal_matmul;
              s.metal_tensor_ops = metal_tensor_ops;
              s.metal_statistics = metal_statistics;
              s.metal_split_matmul = metal_split_matmul;
+             s.metal_sorted_experts = metal_sorted_experts;
              s.metal_simdgroup_attention = metal_simdgroup_attention;
              s.metal_command_macs = metal_command_macs;
              return std::shared_ptr<Device>(make_device(name, s));
            }),
            py::arg("name") = "cpu", py::kw_only(), py::arg("isa") = "auto", py::arg("activations") = "int15",
            py::arg("fused") = true, py::arg("threads") = 0, py::arg("poison") = true, py::arg("cpu_fetch_ahead") = true,
-           py::arg("metal_matmul") = true, py::arg("metal_tensor_ops") = true, py::arg("metal_statistics") = true,
-           py::arg("metal_split_matmul") = true, py::arg("metal_simdgroup_attention") = true,
+           py::arg("chunked_delta") = true, py::arg("metal_matmul") = true, py::arg("metal_tensor_ops") = true,
+           py::arg("metal_statistics") = true, py::arg("metal_split_matmul") = true,
+           py::arg("metal_sorted_experts") = true, py::arg("metal_simdgroup_attention") = true,
            py::arg("metal_command_macs") = 0)
       .def_property_readonly("name", &Device::name)
       .def_property_readonly("description", &Device::description)

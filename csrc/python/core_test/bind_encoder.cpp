@@ -21,9 +21,12 @@ namespace {
 void register_values(py::module_& m) {
   py::class_<Rope>(m, "Rope").def(py::init<Tensor, float>(), py::arg("inv_freq"), py::arg("attention_factor") = 1.0f);
   py::class_<KvLayer>(m, "KvLayer")
-      .def(py::init<Tensor, Tensor>(), py::arg("k"), py::arg("v"))
+      .def(py::init<Tensor, Tensor, Tensor, Tensor>(), py::arg("k"), py::arg("v"), py::arg("k_scales") = Tensor{},
+           py::arg("v_scales") = Tensor{})
       .def_readonly("k", &KvLayer::k)
-      .def_readonly("v", &KvLayer::v);
+      .def_readonly("v", &KvLayer::v)
+      .def_readonly("k_scales", &KvLayer::k_scales)
+      .def_readonly("v_scales", &KvLayer::v_scales);
   py::class_<Batch>(m, "Batch")
       .def(py::init<Tensor, Tensor, Tensor, Tensor, int64_t, std::vector<int64_t>, Tensor, Tensor, Tensor>(),
            py::kw_only(), py::arg("ids"), py::arg("positions"), py::arg("sequence"), py::arg("block_table"),

@@ -77,7 +77,7 @@ std::vector<Reading> reading_order(const std::vector<std::vector<std::pair<int64
   std::vector<cpu::LinearJob> jobs(chain.size());
   uintptr_t next = 1;
   for (size_t j = 0; j < chain.size(); ++j) {
-    require(chain[j].size() <= 3, "reading_order: at most three outputs");
+    require(chain[j].size() <= cpu::kLinearOuts, "reading_order: at most four outputs");
     jobs[j].rows = 1;
     jobs[j].n_outs = static_cast<int>(chain[j].size());
     if (gated && chain[j].size() == 2) jobs[j].epilogue = cpu::LinearEpilogue::gated;

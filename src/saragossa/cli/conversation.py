@@ -109,6 +109,7 @@ class Conversation:
         pairs = enumerate(zip(held, ids, strict=False))
         # One token at least is left to run.
         reused = next((i for i, (old, new) in pairs if old != new), min(len(held), len(ids) - 1))
+        reused = self._session.rewindable(reused)
         self._session.rewind(reused)
         self._ids = list(ids)
         return self._session, reused

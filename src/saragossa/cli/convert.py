@@ -12,15 +12,18 @@ from saragossa.errors import UsageError
 
 def run(args: argparse.Namespace) -> int:
     """Convert and say what was written."""
-    if args.group_size is not None and args.bits is None:
+    if args.group_size is not None and args.bits is None and args.mode in (None, "affine"):
         raise UsageError("--group-size has no effect without --bits", cure="add --bits 4")
+    if args.mode == "affine" and args.bits is None:
+        raise UsageError("--mode affine has no effect without --bits", cure="add --bits 4")
     from saragossa.weights.convert import convert
 
     report = convert(
         Path(args.src),
         Path(args.dst),
         bits=args.bits,
-        group_size=args.group_size or 64,
+        group_size=args.group_size,
+        mode=args.mode or "affine",
         dtype=args.dtype,
         progress=sys.stderr.isatty(),
     )

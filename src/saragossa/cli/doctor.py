@@ -1,5 +1,5 @@
 """`saragossa doctor`: this machine, the versions, a self-check; `--fits MODEL`: will it fit;
-`--metal-report FILE`: what only a Mac can tell."""
+`--metal-report FILE`: what only a Mac can tell; `--compare A B`: do two ways to run a model give the same."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ PACKAGES = ("saragossa", "numpy", "tokenizers", "jinja2", "huggingface-hub", "py
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the report. Returns 1 where the self-check fails or the model does not fit."""
+    """Print the report. Returns 1 where the self-check fails, the model does not fit, or A and B differ."""
+    _check_together(args)
+    if args.compare is not None:
+        from saragossa.cli import compare
+
+        return compare.run(args)
     if args.fits is not None:
         return _fits(args)
-    if args.context is not None or args.memory is not None:
-        raise UsageError("--context and --memory go with --fits MODEL")
-    if args.model is not None and args.metal_report is None:
-        raise UsageError("--model goes with --metal-report FILE")
     if args.metal_report is not None:
         from saragossa.cli import metal_report
 
@@ -45,6 +46,23 @@ def run(args: argparse.Namespace) -> int:
         verdict = "ok" if check.passed else f"FAILED, more than {check.tolerance:g}"
         print(f"{'self-check:':18} {check.name}: error {check.error:.1e}, {verdict}")
     return 0 if passed else 1
+
+
+_OF_FITS = ("context", "memory")
+_OF_COMPARE = ("prompt", "ids", "tokens_file", "max_tokens", "near_tie", "tolerance", "record")
+
+
+def _check_together(args: argparse.Namespace) -> None:
+    """Refuse options that would have no effect."""
+    if args.fits is None and any(getattr(args, name) is not None for name in _OF_FITS):
+        raise UsageError("--context and --memory go with --fits MODEL")
+    if args.compare is not None:
+        return
+    if args.model is not None and args.metal_report is None:
+        raise UsageError("--model goes with --metal-report FILE or --compare A B")
+    for name in _OF_COMPARE:
+        if getattr(args, name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} goes with --compare A B")
 
 
 def facts() -> dict[str, str]:

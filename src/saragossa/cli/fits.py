@@ -49,7 +49,7 @@ def fit(name: str, folder: Path, memory: int, context: int | None, kv_dtype: str
     Raises ModelError, ConfigError or WeightsError as loading does, ParameterError on a context that the
     model does not have.
     """
-    from saragossa.engine.memory import KV_BYTES, sequence_bytes
+    from saragossa.engine.memory import sequence_bytes
     from saragossa.models.parameters import parameters
     from saragossa.weights.bind import bind
     from saragossa.weights.checkpoint import load_spec
@@ -62,7 +62,7 @@ def fit(name: str, folder: Path, memory: int, context: int | None, kv_dtype: str
             "context", f"--context: found {context}, accepted is 1 to {limit}, the model's own"
         )
     weights = sum(tensor.nbytes for tensor in bind(spec, SafetensorsIndex.open(folder)))
-    cost = sequence_bytes(spec.decoder, KV_BYTES[kv_dtype])
+    cost = sequence_bytes(spec.decoder, kv_dtype)
     count = parameters(spec)
     return Fit(
         model=name,

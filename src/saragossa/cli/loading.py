@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from saragossa import runtime_flags
+from saragossa.errors import ParameterError
 
 if TYPE_CHECKING:
     from saragossa.llm import LLM
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 def check_engine_options(args: argparse.Namespace) -> None:
     """Refuse bad values before anything is fetched or loaded."""
     runtime_flags.switches(threads=args.threads)
+    if args.exact and args.kv not in (None, "f32"):
+        raise ParameterError(
+            "kv", f"--kv: found {args.kv}, accepted with --exact is f32", cure="leave one of them out"
+        )
     from saragossa.engine.options import check_speculation
 
     check_speculation(args.speculate, args.draft_model, args.draft_tokens)
@@ -29,6 +34,7 @@ def open_model(args: argparse.Namespace) -> LLM:
         device=args.device,
         threads=args.threads,
         exact=True if args.exact else None,
+        kv=args.kv,
         context=args.context,
         speculate=args.speculate,
         draft_model=args.draft_model,

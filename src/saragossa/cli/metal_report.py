@@ -33,6 +33,7 @@ PATHS: dict[str, dict[str, Any]] = {
     "metal_tensor_ops off": {"metal_tensor_ops": False},
     "metal_statistics off": {"metal_statistics": False},
     "metal_split_matmul off": {"metal_split_matmul": False},
+    "metal_sorted_experts off": {"metal_sorted_experts": False},
     "metal_simdgroup_attention off": {"metal_simdgroup_attention": False},
     "metal_command_macs 1": {"metal_command_macs": 1},  # many command buffers
 }

@@ -140,6 +140,11 @@ def _add_engine_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="float32 activations and cache, weights as stored: the exact path",
     )
+    group.add_argument(
+        "--kv",
+        choices=("bf16", "u8", "f32"),
+        help="how keys and values are stored: u8 takes about half of bf16's memory (default: bf16)",
+    )
 
 
 def _add_draft_options(parser: argparse.ArgumentParser) -> None:
@@ -223,7 +228,14 @@ def _add_models(command: _Command) -> None:
 def _add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("src", type=name, metavar="SRC", help="a model folder, or a GGUF file")
     parser.add_argument("dst", type=name, metavar="DST", help="the new folder; it must not exist")
-    parser.add_argument("--bits", type=int, choices=(4, 6, 8), help="quantise (default: keep the weights)")
+    parser.add_argument(
+        "--bits", type=int, choices=(2, 3, 4, 5, 6, 8), help="quantise (default: keep the weights)"
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("affine", "mxfp4", "mxfp8"),
+        help="of quantisation (default: affine, which needs --bits)",
+    )
     parser.add_argument(
         "--group-size", type=int, choices=(32, 64, 128), help="weights that share a scale (default: 64)"
     )
@@ -262,28 +274,62 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
         "--fits",
         type=name,
         metavar="MODEL",
         help="will this model fit, with which context; no weights are read",
     )
-    parser.add_argument(
-        "--context", type=positive, metavar="N", help="with --fits: the context that is wanted"
-    )
-    parser.add_argument(
+    what.add_argument(
         "--metal-report",
         type=name,
         metavar="FILE",
         help="try the Metal device; write FILE and the same as JSON",
     )
+    what.add_argument(
+        "--compare",
+        nargs=2,
+        metavar=("A", "B"),
+        help="two ways to run a model, such as cpu, metal:exact, cpu:fused=off,isa=avx2, cpu@FOLDER, "
+        "or a golden file: do they give the same",
+    )
     parser.add_argument(
-        "--model",
-        type=name,
-        metavar="MODEL",
-        help="with --metal-report: time this model, which is here already",
+        "--context", type=positive, metavar="N", help="with --fits: the context that is wanted"
     )
     parser.add_argument(
         "--memory", metavar="SIZE", help="with --fits: as if so much memory were free, such as 8GiB"
     )
+    parser.add_argument(
+        "--model-dir",
+        "--model",
+        dest="model",
+        type=name,
+        metavar="MODEL",
+        help="with --metal-report: time this model, which is here already; with --compare: run this one",
+    )
     parser.add_argument("--json", action="store_true", help="as one JSON object")
+    group = parser.add_argument_group("with --compare")
+    prompt = group.add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", metavar="TEXT", help="the prompt, as it is (default: a text of ours)")
+    prompt.add_argument("--ids", metavar="IDS", help='the prompt\'s token ids, "1 2 3"')
+    prompt.add_argument("--tokens-file", type=name, metavar="FILE", help="a file of token ids")
+    group.add_argument(
+        "--max-tokens",
+        type=positive,
+        metavar="N",
+        help="tokens to decode (default: 32, or the golden file's)",
+    )
+    group.add_argument(
+        "--near-tie",
+        type=float,
+        metavar="X",
+        help="margin up to which other tokens are a near tie (default: 0.1; 0.001 where both are exact)",
+    )
+    group.add_argument(
+        "--tolerance",
+        type=float,
+        metavar="X",
+        help="relative difference up to which layers agree (default: 0.05; 0.001 where both are exact)",
+    )
+    group.add_argument("--record", type=name, metavar="FILE", help="add the finding to FILE, as JSON")

@@ -43,17 +43,17 @@ def not_empty(text: str) -> str:
     return text
 
 
-def parse_ids(text: str) -> list[int]:
+def parse_ids(text: str, option: str = "--ids") -> list[int]:
     """Token ids from one string. Whether each is in the vocabulary, the model says."""
     ids = []
     for word in text.split():
         if not (word.isascii() and word.isdigit() and int(word[:11]) < 1 << 31 and len(word) < 11):
             raise UsageError(
-                f"--ids: found {word[:40]!r}, accepted are token ids from 0 on", cure='such as --ids "1 2 3"'
+                f"{option}: found {word[:40]!r}, accepted are token ids from 0 on", cure='such as "1 2 3"'
             )
         ids.append(int(word))
     if not ids:
-        raise UsageError("--ids: the prompt is empty", cure='give at least one id, such as --ids "1 2 3"')
+        raise UsageError(f"{option}: the prompt is empty", cure='give at least one id, such as "1 2 3"')
     return ids
 
 

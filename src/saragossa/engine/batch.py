@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from saragossa import _core
 from saragossa.engine.generation import TextStream, Timing, token_limit
 from saragossa.engine.options import Chunk, GenerationOptions, TokenLogprobs
+from saragossa.engine.session import chunks
 from saragossa.errors import ParameterError
 from saragossa.text.tokenizer import Tokenizer
 
@@ -73,9 +74,8 @@ def _run_group(
     for row, prompt in enumerate(prompts):
         core.configure(row, **options.session_arguments())
         start = time.perf_counter()
-        for at in range(0, len(prompt), chunk):
-            part = prompt[at : at + chunk]
-            core.prefill(row, part, at + len(part) == len(prompt))
+        for begin, end in chunks(0, len(prompt), chunk):
+            core.prefill(row, prompt[begin:end], end == len(prompt))
         take(row)
         results[row][1].prefill_s = time.perf_counter() - start
     while rows := [row for row, stream in enumerate(streams) if stream.finish_reason is None]:

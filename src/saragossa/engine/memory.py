@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from saragossa.models.spec import DecoderSpec, DeltaSpec
 
-KV_BYTES = {"bf16": 2, "f32": 4}  # of a stored key or value
+KV_BYTES = {"bf16": 2, "f32": 4, "u8": 1}  # of a stored key or value
+KV_GROUP = 64  # channels of u8 that share a step and a zero, of two bytes each
 STATE_BYTES = 4  # recurrent states are float32
 BLOCK_TOKENS = 256  # of the cache (engine/loading.py)
 
@@ -52,8 +53,8 @@ class SequenceBytes:
         return low
 
 
-def sequence_bytes(decoder: DecoderSpec, kv_bytes: int) -> SequenceBytes:
-    """kv_bytes: of a stored key or value. Layers that take another's keys add nothing."""
+def sequence_bytes(decoder: DecoderSpec, kv_dtype: str) -> SequenceBytes:
+    """kv_dtype: bf16, f32 or u8. Layers that take another's keys add nothing."""
     full, recurrent = 0, 0
     heads = [*(decoder.mtp.layers if decoder.mtp else ()), *(decoder.block.layers if decoder.block else ())]
     sliding: dict[int, int] = {}
@@ -63,13 +64,19 @@ def sequence_bytes(decoder: DecoderSpec, kv_bytes: int) -> SequenceBytes:
         attention = layer.attention
         if attention is None or attention.kv_from is not None:
             continue
-        nbytes = 2 * attention.kv_heads * attention.head_dim * kv_bytes
+        nbytes = 2 * attention.kv_heads * head_bytes(attention.head_dim, kv_dtype)
         if attention.window:
             kept = kept_tokens(attention.window)
             sliding[kept] = sliding.get(kept, 0) + nbytes
         else:
             full += nbytes
     return SequenceBytes(full, tuple((nbytes, kept) for kept, nbytes in sorted(sliding.items())), recurrent)
+
+
+def head_bytes(head_dim: int, kv_dtype: str) -> int:
+    """Of one stored key or value head."""
+    steps = 4 * -(-head_dim // KV_GROUP) if kv_dtype == "u8" else 0
+    return head_dim * KV_BYTES[kv_dtype] + steps
 
 
 def kept_tokens(window: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from saragossa import _core
 from saragossa.engine.options import MAX_DRAFT_TOKENS, GenerationOptions, TokenLogprobs
@@ -13,6 +13,15 @@ from saragossa.engine.speculation import SpeculationStats, Speculator
 from saragossa.errors import ContextLengthError, ParameterError
 
 Progress = Callable[[int, int], None]
+
+
+def chunks(at: int, count: int, size: int) -> Iterator[tuple[int, int]]:
+    """Ranges of `count` tokens that come at position `at`, cut at positions that `size` divides."""
+    begin = 0
+    while begin < count:
+        end = min(count, begin + size - (at + begin) % size)
+        yield begin, end
+        begin = end
 
 
 class Session:
@@ -37,9 +46,8 @@ class Session:
         self._pace = Pace(0 if speculator is None else speculator.most)
         self._drawn: tuple[int, list[tuple[int, float]]] | None = None  # the last token
         self._ahead: deque[tuple[int, list[tuple[int, float]]]] = deque()
-        self._returned: int | None = (
-            None  # of a verification that is not kept yet: tokens that steps returned
-        )
+        # Of a verification that is not kept yet: tokens that steps returned.
+        self._returned: int | None = None
 
     def configure(self, options: GenerationOptions) -> None:
         """Sampling of the next draws. Raises ParameterError."""
@@ -83,12 +91,13 @@ class Session:
             raise ParameterError("prompt", "the prompt is empty", cure="give at least one token")
         self._settle()
         start = self.length
+        self._core.mark(0)
         try:
-            for at in range(0, len(ids), self._chunk):
-                part = ids[at : at + self._chunk]
-                self._core.prefill(0, part, at + len(part) == len(ids))
+            for begin, end in chunks(start, len(ids), self._chunk):
+                self._core.prefill(0, ids[begin:end], end == len(ids))
+                self._core.mark(0)
                 if progress is not None:
-                    progress(at + len(part), len(ids))
+                    progress(end, len(ids))
         except BaseException:
             if self.length != start:  # all of the prompt or nothing
                 self._unread = False
@@ -140,8 +149,17 @@ class Session:
         (token, logprob), *top = pairs
         return TokenLogprobs(token, logprob, tuple(top))
 
+    def rewindable(self, to: int) -> int:
+        """The last position up to `to` that `rewind` takes.
+
+        Any, but for models with recurrent layers or windows: of those the ends of prompts and of their chunks
+        are kept, the latest ones densest.
+        """
+        self._settle()
+        return self._core.rewindable(0, to)
+
     def rewind(self, to: int) -> None:
-        """Back to the first `to` tokens. Raises UsageError when the session is shorter."""
+        """Back to the first `to` tokens. Raises UsageError beyond the end, SnapshotNeededError."""
         self._settle()
         self._unread = False
         self._core.rewind(0, to)

@@ -58,8 +58,8 @@ class Gemma4Layers:
         c = self._c
         if c.num_kv_shared_layers >= c.num_hidden_layers:
             raise ConfigError(
-                f"num_kv_shared_layers is {c.num_kv_shared_layers} of {c.num_hidden_layers} layers; one of each "
-                "kind must have keys of its own"
+                f"num_kv_shared_layers is {c.num_kv_shared_layers} of {c.num_hidden_layers} layers; one of "
+                "each kind must have keys of its own"
             )
         return c.num_hidden_layers - c.num_kv_shared_layers
 

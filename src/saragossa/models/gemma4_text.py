@@ -26,7 +26,7 @@ from saragossa.models.config_base import (
 from saragossa.models.decoder import model_spec, prefix_of
 from saragossa.models.gemma4_layers import Gemma4Layers
 from saragossa.models.index import Index
-from saragossa.models.moe import is_fused
+from saragossa.models.moe import checked_count, is_fused
 from saragossa.models.spec import DecoderSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
 from saragossa.models.wrapped import MEDIA_PREFIXES, Outer
 
@@ -101,7 +101,7 @@ def _moe(c: Gemma4TextConfig, fused: bool) -> MoeSpec | None:
     if top_k > experts:
         raise ConfigError(f"top_k_experts is {top_k}, there are {experts} experts")
     return MoeSpec(
-        experts,
+        checked_count(experts, c.num_hidden_layers),
         top_k,
         c.moe_intermediate_size,
         activation(c.hidden_activation, "hidden_activation"),

@@ -10,6 +10,7 @@ from saragossa.models.experts import expert_form
 from saragossa.models.index import Index
 from saragossa.models.spec import MoeSpec
 
+_MOST = 1 << 18  # experts of all layers; published models have up to 31 thousand
 # Training only.
 MOE_IGNORED = ("output_router_logits", "router_aux_loss_coef", "router_jitter_noise")
 
@@ -26,12 +27,19 @@ class MoeConfig(BaseModel):
     mlp_only_layers: list[int] | None = None
 
 
-def expert_count(c: MoeConfig, default: int) -> int:
+def expert_count(c: MoeConfig, default: int, layers: int) -> int:
     """num_experts in either spelling. Raises ConfigError when they differ."""
     left, right = c.num_experts, c.num_local_experts
     if left is not None and right is not None and left != right:
         raise ConfigError(f"num_experts is {left} and num_local_experts {right}; they must be equal")
-    return left or right or default
+    return checked_count(left or right or default, layers)
+
+
+def checked_count(experts: int, layers: int) -> int:
+    """`experts`, unless a list of all of them would not be sane."""
+    if experts * layers > _MOST:
+        raise ConfigError(f"{layers} layers of {experts} experts each; supported are {_MOST} experts in all")
+    return experts
 
 
 def sparse_layers(c: MoeConfig, layers: int) -> list[bool]:

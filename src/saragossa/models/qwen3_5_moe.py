@@ -8,7 +8,7 @@ from saragossa.models.config_base import config_block
 from saragossa.models.index import Index
 from saragossa.models.qwen3_5_moe_text import build_text
 from saragossa.models.spec import ModelSpec
-from saragossa.models.wrapped import Outer, unwrap
+from saragossa.models.wrapped import MEDIA_PREFIXES, Outer, unwrap
 
 MTP = True
 
@@ -19,6 +19,7 @@ def build(raw: Mapping[str, object], index: Index, *, mtp: bool = False) -> Mode
     Raises ConfigError, and WeightsError when the head that was asked for is absent.
     """
     if "text_config" not in raw:  # mlx-lm takes a flat one
-        return build_text("qwen3_5_moe", raw, index, Outer(quantization=config_block(raw)), mtp)
+        outer = Outer(config_block(raw), ignored=MEDIA_PREFIXES)
+        return build_text("qwen3_5_moe", raw, index, outer, mtp)
     text, outer = unwrap(raw, ("qwen3_5_moe_text", "qwen3_5_moe"), tied=False)
     return build_text("qwen3_5_moe", text, index, outer, mtp)

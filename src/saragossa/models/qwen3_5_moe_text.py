@@ -22,7 +22,7 @@ from saragossa.models.mtp import PREFIXES as MTP_PREFIXES
 from saragossa.models.mtp import add_mtp, dedicated_embeddings
 from saragossa.models.mtp import prefix_of as mtp_prefix_of
 from saragossa.models.spec import ModelSpec, MoeSpec
-from saragossa.models.wrapped import Outer
+from saragossa.models.wrapped import MEDIA_PREFIXES, Outer
 
 MTP = True
 
@@ -45,7 +45,7 @@ def build_text(
     """Spec from a text config and what is said around it."""
     ignored = (*IGNORED, *MOE_IGNORED)
     c = read_config(Qwen35MoeTextConfig, raw, ignored=ignored, fixed=FIXED, where=outer.where)
-    experts, prefix = expert_count(c, 256), prefix_of(index)
+    experts, prefix = expert_count(c, 256, c.num_hidden_layers), prefix_of(index)
     sparse = sparse_layers(c, c.num_hidden_layers)
 
     def moe(layer: str) -> MoeSpec:
@@ -77,4 +77,5 @@ def build(raw: Mapping[str, object], index: Index, *, mtp: bool = False) -> Mode
 
     Raises ConfigError, and WeightsError when the head that was asked for is absent.
     """
-    return build_text("qwen3_5_moe_text", raw, index, Outer(quantization=config_block(raw)), mtp)
+    outer = Outer(config_block(raw), ignored=MEDIA_PREFIXES)
+    return build_text("qwen3_5_moe_text", raw, index, outer, mtp)

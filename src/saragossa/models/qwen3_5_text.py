@@ -28,7 +28,7 @@ from saragossa.models.mtp import PREFIXES as MTP_PREFIXES
 from saragossa.models.mtp import add_mtp, dedicated_embeddings
 from saragossa.models.mtp import prefix_of as mtp_prefix_of
 from saragossa.models.spec import MlpSpec, ModelSpec
-from saragossa.models.wrapped import Outer
+from saragossa.models.wrapped import MEDIA_PREFIXES, Outer
 
 MTP = True
 _FIXED: Mapping[str, tuple[object, ...]] = {
@@ -82,4 +82,5 @@ def build(raw: Mapping[str, object], index: Index, *, mtp: bool = False) -> Mode
 
     Raises ConfigError, and WeightsError when the head that was asked for is absent.
     """
-    return build_text("qwen3_5_text", raw, index, Outer(quantization=config_block(raw)), mtp)
+    outer = Outer(config_block(raw), ignored=MEDIA_PREFIXES)
+    return build_text("qwen3_5_text", raw, index, outer, mtp)

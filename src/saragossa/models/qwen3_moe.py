@@ -65,7 +65,8 @@ def build(raw: Mapping[str, object], index: Index) -> ModelSpec:
         o_bias=c.attention_bias,
     )
     mlp = MlpSpec(c.intermediate_size, activation(c.hidden_act, "hidden_act"))
-    sparse, experts, prefix = sparse_layers(c, c.num_hidden_layers), expert_count(c, 128), prefix_of(index)
+    sparse, prefix = sparse_layers(c, c.num_hidden_layers), prefix_of(index)
+    experts = expert_count(c, 128, c.num_hidden_layers)
 
     def layer(i: int) -> LayerSpec:
         if not sparse[i]:

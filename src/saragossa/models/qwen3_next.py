@@ -43,7 +43,7 @@ def build(raw: Mapping[str, object], index: Index, *, mtp: bool = False) -> Mode
     Raises ConfigError, and WeightsError when the head that was asked for is absent.
     """
     c = read_config(Qwen3NextConfig, raw, ignored=(*IGNORED, *MOE_IGNORED), fixed=FIXED)
-    experts, prefix = expert_count(c, 512), prefix_of(index)
+    experts, prefix = expert_count(c, 512, c.num_hidden_layers), prefix_of(index)
     sparse = sparse_layers(c, c.num_hidden_layers)
 
     def moe(layer: str) -> MoeSpec:

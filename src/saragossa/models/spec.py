@@ -78,7 +78,7 @@ class MlpSpec:
 
 @dataclass(frozen=True, slots=True)
 class MoeSpec:
-    """Mixture of gated MLPs: softmax over all experts, the top_k best, and a shared expert that all tokens use."""
+    """Mixture of gated MLPs: softmax over all experts, the top_k best, and one that all tokens use."""
 
     experts: int
     top_k: int
@@ -109,7 +109,7 @@ class LayerSpec:
 
 @dataclass(frozen=True, slots=True)
 class MtpSpec:
-    """Multi-token prediction (Qwen3.5): from the last hidden state and the next token's embedding, one token more.
+    """Multi-token prediction (Qwen3.5): a token more from the last state and the next token's embedding.
 
     x = fc([norm(embedding), norm(hidden)]), then the layers, a norm, and the model's own head.
     """
@@ -153,30 +153,34 @@ class DecoderSpec:
 class TensorSpec:
     """One tensor that the decoder needs.
 
-    role: the core's name: `embed`, `norm`, `head`, and `layers.{i}.{part}` with these parts, a linear's bias being
-      `{role}.bias`:
+    role: the core's name: `embed`, `norm`, `head`, and `layers.{i}.{part}` with these parts, a linear's bias
+      being `{role}.bias`:
       both kinds of mixer: attn_norm, attn_post_norm;
       attention: q, q_gate, k, v, o, q_norm, k_norm;
-      delta net: delta_qkv, delta_z, delta_b, delta_a, delta_conv [channels, width], delta_a_log, delta_dt_bias,
-      delta_norm, delta_out;
+      delta net: delta_qkv, delta_z, delta_b, delta_a, delta_conv [channels, width], delta_a_log,
+      delta_dt_bias, delta_norm, delta_out;
       MLP: mlp_norm, gate, up, down, mlp_post_norm;
-      experts, stacked along the rows: router, experts_gate, experts_up [experts * intermediate, hidden] (or
-      experts_gate_up [experts * 2 * intermediate, hidden]), experts_down [experts * hidden, intermediate];
+      experts, stacked along the rows: router, experts_gate, experts_up [experts * intermediate, hidden]
+      (or experts_gate_up [experts * 2 * intermediate, hidden]), experts_down [experts * hidden,
+      intermediate];
       shared_gate_proj, shared_up, shared_down, shared_gate [1, hidden];
-      Gemma 4: router_norm, router_scale [experts], moe_norm (of the experts' input), moe_post_norm, dense_post_norm
-      (of each branch), per_layer_gate, per_layer_proj, per_layer_norm, layer_scalar [1].
+      Gemma 4: router_norm, router_scale [experts], moe_norm (of the experts' input), moe_post_norm,
+      dense_post_norm (of each branch), per_layer_gate, per_layer_proj, per_layer_norm, layer_scalar [1].
       Gemma 4, once: per_layer_embed, per_layer_model_proj, per_layer_model_norm.
       Block drafter: block.fc [hidden, taps * hidden], block.hidden_norm, block.norm, `block.layers.{i}.{part}`.
       MTP: mtp.fc [hidden, 2 * hidden], mtp.embed_norm, mtp.hidden_norm, mtp.norm, `mtp.layers.{i}.{part}`.
-    name: the checkpoint's name without the `.weight` suffix for modules (`model.layers.0.self_attn.q_proj`),
-      with it for plain tensors (`model.norm.weight`, `...q_proj.bias`).
-    shape: [out, in] of a linear or embedding as unquantised, [n] of a vector, [channels, width] of a convolution.
+    name: the checkpoint's name without the `.weight` suffix for modules
+      (`model.layers.0.self_attn.q_proj`), with it for plain tensors (`model.norm.weight`, `...q_proj.bias`).
+    shape: [out, in] of a linear or embedding as unquantised, [n] of a vector, [channels, width] of a
+      convolution.
     module: a linear or embedding, which may be quantised.
     plus_one: stored as w, used as 1 + w (Gemma norms).
-    rows: of `name`, which has `stored_rows` of them, the ranges (start, count) that make up this tensor, in order;
-      empty: all. More than one range is copied at load.
-    stack: instead of `name`: modules whose rows follow each other (experts stored one by one); copied at load.
-    stored: shape in the checkpoint where it differs from `shape` (a convolution, experts as three dimensions).
+    rows: of `name`, which has `stored_rows` of them, the ranges (start, count) that make up this tensor, in
+      order; empty: all. More than one range is copied at load.
+    stack: instead of `name`: modules whose rows follow each other (experts stored one by one); copied at
+      load.
+    stored: shape in the checkpoint where it differs from `shape` (a convolution, experts in three
+      dimensions).
     factor: multiplies a vector at load.
     """
 

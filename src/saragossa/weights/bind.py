@@ -10,16 +10,17 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from saragossa.errors import WeightsError
 from saragossa.models.spec import ModelSpec, TensorSpec
-from saragossa.weights.quantization import BITS, GROUP_SIZES, Affine, QuantizationConfig
+from saragossa.weights.quantization import BITS, GROUP_SIZES, Format, QuantizationConfig, stored_format
 from saragossa.weights.safetensors import TensorEntry
 
 log = logging.getLogger("saragossa.weights")
 
 FLOATS = ("F32", "F16", "BF16")
+Kind = Literal["dense", "affine", "mxfp4", "mxfp8"]
 _CHUNK = 1 << 20
 _PARTS = ("weight", "scales", "biases")
 
@@ -37,11 +38,12 @@ class TensorPart(NamedTuple):
 class BoundTensor:
     """A tensor of the model and where it lies. The core reads this by field name.
 
-    dtype: F32, F16 or BF16; of an affine tensor that of its scales and biases.
+    dtype: F32, F16 or BF16; of a quantised tensor that of its scales.
+    kind: dense, or the mode of a quantised module.
     shape: logical: [out, in] of a module as unquantised, [n] of a vector.
-    bits, group_size: 0 unless affine.
-    parts: (weight,) or (weight, scales, biases): U32 [out, in * bits / 32], then [out, in / group_size]; of a
-      stack those of one module after another.
+    bits, group_size: 0 if dense.
+    parts: (weight,), or (weight, scales) and of affine also biases: U32 [out, in * bits / 32], then
+      [out, in / group_size], U8 unless affine; of a stack those of one module after another.
     rows: ranges (start, count) of the `stored_rows` rows that make up the tensor; empty: all of them.
     stack: modules whose rows follow each other; 0: one.
     factor: multiplies a vector.
@@ -49,7 +51,7 @@ class BoundTensor:
 
     role: str
     name: str
-    kind: Literal["dense", "affine"]
+    kind: Kind
     dtype: str
     shape: tuple[int, ...]
     bits: int
@@ -145,7 +147,7 @@ class _Binder:
             self.missing.append(weight)
             return None
         if item.module and (entry.dtype == "U32" or f"{name}.scales" in self.index):
-            return self._affine(item, name, stored, entry)
+            return self._quantised(item, name, stored, entry)
         return self._dense(item, name, stored, entry)
 
     def _dense(
@@ -170,13 +172,16 @@ class _Binder:
             rows=item.rows, factor=item.factor, stored_rows=item.stored_rows,
         )  # fmt: skip
 
-    def _affine(
+    def _quantised(
         self, item: TensorSpec, name: str, stored: tuple[int, ...], weight: TensorEntry
     ) -> BoundTensor | None:
         scales, biases = (self.index.get(f"{name}.{part}") for part in ("scales", "biases"))
-        if scales is None or biases is None:
+        powers = scales is not None and scales.dtype == "U8"  # of two, without biases
+        if scales is None or (biases is None and not powers):
             self.missing += [
-                f"{name}.{part}" for part, entry in (("scales", scales), ("biases", biases)) if entry is None
+                f"{name}.{part}"
+                for part, entry in (("scales", scales), ("biases", biases))
+                if entry is None and not (part == "biases" and powers)
             ]
             return None
         found = self._stored_format(name, stored, weight, scales, biases)
@@ -187,10 +192,10 @@ class _Binder:
             claim = said or ("float" if self.quantization else "nothing (it has no quantization block)")
             self.wrong.append(f"{name} is stored as {found}, the config's quantization says {claim}")
             return None
+        parts = tuple(_part(entry) for entry in (weight, scales, biases) if entry is not None)
         return BoundTensor(
-            item.role, name, "affine", scales.dtype, item.shape, found.bits, found.group_size,
-            item.plus_one, (_part(weight), _part(scales), _part(biases)),
-            rows=item.rows, factor=item.factor, stored_rows=item.stored_rows,
+            item.role, name, cast(Kind, found.mode), scales.dtype, item.shape, found.bits, found.group_size,
+            item.plus_one, parts, rows=item.rows, factor=item.factor, stored_rows=item.stored_rows,
         )  # fmt: skip
 
     def _stored_format(
@@ -199,26 +204,32 @@ class _Binder:
         stored: tuple[int, ...],
         weight: TensorEntry,
         scales: TensorEntry,
-        biases: TensorEntry,
-    ) -> Affine | None:
-        """Bits and group size as the packed shapes tell them."""
-        *rows, columns = stored  # [out, in], or [experts, out, in]
+        biases: TensorEntry | None,
+    ) -> Format | None:
+        """Mode, bits and group size as the dtypes and packed shapes tell them.
+
+        stored: [out, in] of the module, or [experts, out, in].
+        """
         if weight.dtype != "U32":
             self.wrong.append(f"{weight.name} is {weight.dtype}, a tensor with scales is packed as U32")
             return None
+        if biases is None:  # scales in bytes
+            found = stored_format(stored, weight.shape, scales.shape, affine=False)
+            if found is None:
+                self.wrong.append(
+                    f"{name} is packed as {list(weight.shape)} with scales {list(scales.shape)} in "
+                    f"bytes: neither mxfp4 nor mxfp8 for a weight of {list(stored)}"
+                )
+            return found
         if scales.dtype not in FLOATS or biases.dtype != scales.dtype:
             self.wrong.append(
                 f"{name}: scales are {scales.dtype}, biases {biases.dtype}; one of {', '.join(FLOATS)} "
-                "is wanted for both"
+                "is wanted for both (mxfp4 and mxfp8: scales U8, no biases)"
             )
             return None
-        for bits in BITS:
-            for group_size in GROUP_SIZES:
-                if columns % group_size or columns * bits % 32:
-                    continue
-                packed, groups = (*rows, columns * bits // 32), (*rows, columns // group_size)
-                if weight.shape == packed and scales.shape == groups == biases.shape:
-                    return Affine(bits, group_size)
+        found = stored_format(stored, weight.shape, scales.shape, affine=True)
+        if found is not None and biases.shape == scales.shape:
+            return found
         self.wrong.append(
             f"{name} is packed as {list(weight.shape)} with scales {list(scales.shape)} and biases "
             f"{list(biases.shape)}: no format of {'/'.join(map(str, BITS))} bits and group size "
@@ -255,8 +266,8 @@ class _Binder:
 
 
 def _format(tensor: BoundTensor) -> str:
-    if tensor.kind == "affine":
-        return f"{Affine(tensor.bits, tensor.group_size)}, {tensor.dtype}"
+    if tensor.kind != "dense":
+        return f"{Format(tensor.bits, tensor.group_size, tensor.kind)}, {tensor.dtype}"
     return tensor.dtype
 
 
@@ -290,7 +301,7 @@ def _part(entry: TensorEntry) -> TensorPart:
 
 def _check_tied_head(head: str, embed: BoundTensor, index: Mapping[str, TensorEntry]) -> None:
     """The config ties the head to the embedding and the file ships one as well: the config wins."""
-    names = ("weight",) if embed.kind == "dense" else ("weight", "scales", "biases")
+    names = ("weight", "scales", "biases")[: len(embed.parts)]
     entries = [index.get(f"{head}.{name}") for name in ("weight", "scales", "biases")]
     parts = [_part(entry) for entry in entries if entry is not None]
     if not parts:

@@ -1,7 +1,8 @@
-"""The `quantization` block of config.json: MLX's affine scheme with overrides per module.
+"""The `quantization` block of config.json: MLX's modes with overrides per module.
 
-A code q of a group stands for `q * scale + bias`; a weight [out, in] is stored as packed words
-[out, in * bits / 32] with scales and biases [out, in / group_size].
+A weight [out, in] is stored as packed words [out, in * bits / 32] with scales [out, in / group_size].
+affine: a code q of a group stands for `q * scale + bias`, with biases of the scales' dtype and shape.
+mxfp4, mxfp8: a code is a small float (E2M1, E4M3), times 2^(scale - 127), scales in bytes; no biases.
 """
 
 from __future__ import annotations
@@ -15,22 +16,47 @@ from saragossa.errors import ConfigError
 
 log = logging.getLogger("saragossa.weights")
 
-BITS = (4, 6, 8)
+BITS = (2, 3, 4, 5, 6, 8)
 GROUP_SIZES = (32, 64, 128)
 _EXPERT = re.compile(r"\.experts\.\d+\.")
+# By mode the bits and the group sizes, as mlx has them.
+MODES: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "affine": (BITS, GROUP_SIZES),
+    "mxfp4": ((4,), (32,)),
+    "mxfp8": ((8,), (32,)),
+}
+_KEYS = ("bits", "group_size", "mode")
 # Longest first: the spellings in which one module is known.
 PREFIXES = ("language_model.model.", "model.language_model.", "language_model.", "model.")
 
 
 @dataclass(frozen=True, slots=True)
-class Affine:
-    """Affine quantisation of one module; group_size counts elements of the input dimension."""
+class Format:
+    """How one module is quantised; group_size counts elements of the input dimension."""
 
     bits: int
     group_size: int
+    mode: str = "affine"
 
     def __str__(self) -> str:
-        return f"{self.bits}-bit, group size {self.group_size}"
+        return f"{self.bits}-bit, group size {self.group_size}" if self.mode == "affine" else self.mode
+
+
+def stored_format(
+    shape: tuple[int, ...], packed: tuple[int, ...], scales: tuple[int, ...], *, affine: bool
+) -> Format | None:
+    """The format of a weight [..., out, in] whose words and scales have these shapes; None: there is none."""
+    *rows, columns = shape
+    for mode, (widths, sizes) in MODES.items():
+        if affine != (mode == "affine"):
+            continue
+        for bits in widths:
+            for group_size in sizes:
+                if columns % group_size or columns * bits % 32:
+                    continue
+                if packed == (*rows, columns * bits // 32) and scales == (*rows, columns // group_size):
+                    return Format(bits, group_size, mode)
+    return None
 
 
 def canonical(module: str) -> str:
@@ -58,8 +84,8 @@ def spellings(module: str) -> tuple[str, ...]:
 class QuantizationConfig:
     """Default and overrides; `overrides` is keyed as `spellings` has it, None means left as float."""
 
-    default: Affine
-    overrides: Mapping[str, Affine | None] = field(default_factory=dict)
+    default: Format
+    overrides: Mapping[str, Format | None] = field(default_factory=dict)
     spelled: Mapping[str, str] = field(default_factory=dict)  # the same key -> as config.json has it
 
     @classmethod
@@ -67,17 +93,11 @@ class QuantizationConfig:
         """Read a block as `models.config_base.config_block` gives it. Raises ConfigError naming the key."""
         if block is None:
             return None
-        mode = block.get("mode", "affine")
-        if mode != "affine":
-            raise ConfigError(
-                f"quantization.mode {mode!r:.50} is not supported; supported: affine",
-                cure="quantise the original model with `saragossa convert`",
-            )
-        default = _affine(block, "quantization", None)
-        overrides: dict[str, Affine | None] = {}
+        default = _format(block, "quantization", None)
+        overrides: dict[str, Format | None] = {}
         spelled: dict[str, str] = {}
         for key, value in block.items():
-            if key in ("bits", "group_size", "mode"):
+            if key in _KEYS:
                 continue
             override = _override(key, value, default)
             name = spellings(key)[0]
@@ -87,7 +107,7 @@ class QuantizationConfig:
             spelled[name] = key
         return cls(default, overrides, spelled)
 
-    def for_module(self, module: str) -> Affine | None:
+    def for_module(self, module: str) -> Format | None:
         """How the config says that a module is stored; None: as float."""
         for name in spellings(module):
             if name in self.overrides:
@@ -120,28 +140,36 @@ class QuantizationConfig:
         return f"{self.default}{', mixed' if others else ''}"
 
 
-def _override(key: str, value: object, default: Affine) -> Affine | None:
+def _override(key: str, value: object, default: Format) -> Format | None:
     if value is False:
         return None
     if value is True:
         return default
     if not isinstance(value, Mapping):
         raise ConfigError(f"quantization.{key}: an object or false is wanted, found {value!r:.100}")
-    if value.get("mode", "affine") != "affine":
-        raise ConfigError(
-            f"quantization.{key}.mode {value['mode']!r:.50} is not supported; supported: affine"
-        )
-    unknown = sorted(set(value) - {"bits", "group_size", "mode"})
+    unknown = sorted(set(value) - set(_KEYS))
     if unknown:
-        raise ConfigError(f"quantization.{key}: unknown key {unknown[0]!r}; known: bits, group_size, mode")
-    return _affine(value, f"quantization.{key}", default)
+        raise ConfigError(f"quantization.{key}: unknown key {unknown[0]!r}; known: {', '.join(_KEYS)}")
+    return _format(value, f"quantization.{key}", default)
 
 
-def _affine(block: Mapping[str, object], where: str, default: Affine | None) -> Affine:
+def _format(block: Mapping[str, object], where: str, default: Format | None) -> Format:
+    """default: of the whole file, None for that itself. An override without a mode is affine, as for mlx."""
+    mode = block.get("mode", "affine")
+    if not isinstance(mode, str) or mode not in MODES:
+        raise ConfigError(
+            f"{where}.mode {mode!r:.50} is not supported; supported: {', '.join(MODES)}",
+            cure="quantise the original model with `saragossa convert`",
+        )
+    widths, sizes = MODES[mode]
+    if mode != "affine":
+        default = Format(widths[0], sizes[0], mode)
+    elif default is not None and default.mode != "affine":
+        default = Format(4, 64)  # mlx's own
     bits = block.get("bits", default.bits if default else None)
     group_size = block.get("group_size", default.group_size if default else None)
-    return Affine(
-        _one_of(bits, BITS, f"{where}.bits"), _one_of(group_size, GROUP_SIZES, f"{where}.group_size")
+    return Format(
+        _one_of(bits, widths, f"{where}.bits"), _one_of(group_size, sizes, f"{where}.group_size"), mode
     )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import families
 from saragossa.cli import machine
 from saragossa.cli.fits import WORKING_BYTES, fit
 from saragossa.cli.tables import size, table
 from saragossa.errors import ModelError, ParameterError
+from tiny_checkpoints import write_model
 
 GIB = 1 << 30
 CHECKPOINTS = Path(__file__).parents[2] / "golden" / "checkpoints"
@@ -104,6 +107,9 @@ def test_fit_counts_weights_and_cache() -> None:
     per_token = 2 * 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"]
     assert result.kv_bytes_per_token == per_token
     assert fit("x", folder, 1 << 40, None, "f32").kv_bytes_per_token == 2 * per_token
+    codes = 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * (config["head_dim"] + 4)
+    assert config["head_dim"] <= 64
+    assert fit("x", folder, 1 << 40, None, "u8").kv_bytes_per_token == codes
     file = (folder / "model.safetensors").stat().st_size
     assert 0.9 * file < result.weight_bytes < file
     assert result.fits
@@ -138,6 +144,24 @@ def test_doctor_fits(cli: Any) -> None:
     data = json.loads(result.out)
     assert data["fits"] is True
     assert data["memory"] == GIB
+
+
+def test_doctor_fits_counts_experts_windows_and_states(cli: Any, tmp_path: Path) -> None:
+    shapes = families.qwen_tensors("qwen3_5_moe", "fused")
+    write_model(tmp_path / "qwen", families.qwen3_5(moe=True), families.floats(shapes))
+    out = cli("doctor", "--fits", str(tmp_path / "qwen"), "--memory", "1GiB").out
+    total = sum(math.prod(shape) for shape in shapes.values())
+    active = total - 4 * 3 * 3 * 32 * 64  # four layers, three of five experts sleep
+    assert f"qwen3_5_moe, {total / 1e6:.1f}M, {active / 1e6:.1f}M active, context of 512 tokens" in out
+    assert "cache:     256 B a token\n" in out  # one layer of two heads of 32 channels
+    assert f"state:     {size(3 * 4 * (6 * 8 * 12 + 2 * 104))} a sequence\n" in out
+    shapes = families.gemma_tensors("model.")
+    raw = families.gemma4_text(max_position_embeddings=4096)
+    write_model(tmp_path / "gemma", raw, families.floats(shapes))
+    out = cli("doctor", "--fits", str(tmp_path / "gemma"), "--memory", "1GiB").out
+    per_token, kept = 3 * 2 * 32 * 4 + 3 * 2 * 48 * 4, 3 * 2 * 32 * 4 * 768 + 3 * 2 * 48 * 4 * 4096
+    assert f"cache:     {size(per_token)} a token, {size(kept)} for 4096" in out
+    assert "state:" not in out
 
 
 @pytest.mark.parametrize(

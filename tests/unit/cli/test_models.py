@@ -46,6 +46,9 @@ def test_list(cli: Any, hub_cache: Path) -> None:
     assert out[1].endswith("yes")
     data = json.loads(cli("list", "--json").out)
     assert [(row["model"], row["revision"], row["supported"]) for row in data] == [("org/tiny", COMMIT, True)]
+    count = data[0]["parameters"]
+    assert data[0]["active_parameters"] == count
+    assert f"{count / 1e6:.1f}M" in out[1]
 
 
 def test_list_says_why_a_model_does_not_load(cli: Any, hub_cache: Path) -> None:
@@ -211,6 +214,10 @@ def test_convert(cli: Any, tmp_path: Path) -> None:
     assert result.out.startswith(f"{tmp_path / 'u4'}: llama, ")
     config = json.loads((tmp_path / "u4" / "config.json").read_text())
     assert config["quantization"]["bits"] == 4
+    result = cli("convert", str(CHECKPOINTS / "llama"), str(tmp_path / "mx"), "--mode", "mxfp8")
+    assert (result.code, result.err) == (0, "")
+    config = json.loads((tmp_path / "mx" / "config.json").read_text())
+    assert config["quantization"] == {"group_size": 32, "bits": 8, "mode": "mxfp8"}
     again = cli("convert", str(CHECKPOINTS / "llama"), str(tmp_path / "u4"), "--bits", "4")
     assert again.code == 1
     assert "exists" in one_line(again.err)
@@ -220,6 +227,8 @@ def test_convert(cli: Any, tmp_path: Path) -> None:
     ("source", "options", "code", "names"),
     [
         ("llama", ["--group-size", "32"], 2, "--bits"),
+        ("llama", ["--mode", "affine"], 2, "--bits"),
+        ("llama", ["--mode", "mxfp4", "--bits", "8"], 2, "mxfp4"),
         ("none", [], 1, "none"),
         ("llama/config.json", [], 1, "config.json"),
     ],

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import families
 import tiny_checkpoints as tiny
 from saragossa.errors import ConfigError, ConvertError, ModelError, UsageError, WeightsError
 from saragossa.text.template import ChatTemplate
@@ -27,7 +28,7 @@ CHECKPOINTS = Path(__file__).parents[2] / "golden" / "checkpoints"
 MLX = sorted(
     path.name
     for path in CHECKPOINTS.iterdir()
-    if re.fullmatch(r"(?!.*mixed).+-q\dg\d+", path.name) and path.is_dir()
+    if re.fullmatch(r"(?!.*mixed).+-(q\d+g\d+|mxfp[48])", path.name) and path.is_dir()
 )
 
 
@@ -68,10 +69,14 @@ def test_there_are_mlx_folders() -> None:
 
 @pytest.mark.parametrize("name", MLX)
 def test_equals_mlx_lm(name: str, tmp_path: Path) -> None:
-    base, bits, group_size = re.fullmatch(r"(.+)-q(\d)g(\d+)", name).groups()  # type: ignore[union-attr]
-    report = convert(
-        CHECKPOINTS / base, tmp_path / "out", bits=int(bits), group_size=int(group_size), progress=False
-    )
+    found = re.fullmatch(r"(.+)-q(\d)g(\d+)", name)
+    if found:
+        base: str = found[1]
+        options: dict[str, Any] = {"bits": int(found[2]), "group_size": int(found[3])}
+    else:
+        base, mode = name.rsplit("-", 1)
+        options = {"mode": mode}
+    report = convert(CHECKPOINTS / base, tmp_path / "out", **options, progress=False)
     ours, theirs = contents(tmp_path / "out"), contents(CHECKPOINTS / name)
     assert set(ours) == set(theirs)
     assert [key for key in theirs if ours[key] != theirs[key]] == []
@@ -152,6 +157,14 @@ def test_vision_towers_are_dropped_and_the_prefix_is_mlx_s(tmp_path: Path) -> No
     assert "vision_config" not in json.loads((tmp_path / "out" / "config.json").read_text())
     index = SafetensorsIndex.open(tmp_path / "out")
     assert bind(load_spec(tmp_path / "out", index), index)
+
+
+def test_families_that_are_not_written_yet_are_named(tmp_path: Path) -> None:
+    shapes = families.qwen_tensors("qwen3_moe", "single")
+    source = tiny.write_model(tmp_path / "in", families.qwen3_moe(), families.floats(shapes))
+    with pytest.raises(ConvertError, match="qwen3_moe models are not converted yet"):
+        convert(source, tmp_path / "out", bits=4, progress=False)
+    assert not (tmp_path / "out").exists()
 
 
 def test_shards_have_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +265,7 @@ def test_float16_overflow_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bits": 5}, "bits 5 is not supported"),
+        ({"bits": 7}, "bits 7 is not supported"),
         ({"bits": 4, "group_size": 16}, "group size 16 is not supported"),
         ({"dtype": "int8"}, "dtype 'int8' is not supported"),
     ],

@@ -9,7 +9,10 @@ import pytest
 
 from saragossa.errors import UsageError
 from saragossa.weights.convert.floats import from_float32, to_float32
-from saragossa.weights.convert.quantize import BITS, GROUP_SIZES, check_scheme, pack, quantize
+from saragossa.weights.convert.microscaling import BITS as MX_BITS
+from saragossa.weights.convert.microscaling import quantize_mx
+from saragossa.weights.convert.quantize import check_format, pack, quantize
+from saragossa.weights.quantization import BITS, GROUP_SIZES, Format
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "quantize.npz"
 
@@ -29,6 +32,18 @@ def test_bits_equal_mlx(dtype: str, bits: int, group_size: int) -> None:
         stored = from_float32(ours, dtype)
         assert stored.dtype == theirs.dtype
         assert stored.tobytes() == theirs.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
+@pytest.mark.parametrize("mode", MX_BITS)
+def test_mx_equals_mlx(dtype: str, mode: str) -> None:
+    with np.load(GOLDEN) as golden:
+        source, packed, scales = (
+            golden[key] for key in (dtype, f"{dtype}/{mode}/packed", f"{dtype}/{mode}/scales")
+        )
+    q = quantize_mx(to_float32(source, dtype), mode, dtype)
+    assert np.array_equal(q.scales, scales)
+    assert np.array_equal(pack(q.codes, MX_BITS[mode]), packed)
 
 
 def test_goldens_have_the_corners() -> None:
@@ -63,10 +78,28 @@ def test_round_trip_stays_within_half_a_step() -> None:
         assert (error <= step)[inside.reshape(error.shape)].all()
 
 
-@pytest.mark.parametrize(("bits", "group_size"), [(3, 64), (4, 16), (5, 32), (4, 256), (0, 64)])
-def test_other_schemes_are_refused(bits: int, group_size: int) -> None:
-    with pytest.raises(UsageError, match=r"is not supported \(use"):
-        check_scheme(bits, group_size)
+@pytest.mark.parametrize(
+    ("bits", "group_size", "mode", "message"),
+    [
+        (7, 64, "affine", "bits 7 is not supported (use 2, 3, 4, 5, 6 or 8)"),
+        (0, 64, "affine", "bits 0 is not supported"),
+        (4, 16, "affine", "group size 16 is not supported (use 32, 64 or 128)"),
+        (None, 64, "affine", "a group size has no effect without bits"),
+        (8, None, "mxfp4", "bits 8 is not supported with mode mxfp4 (use 4)"),
+        (None, 64, "mxfp8", "group size 64 is not supported with mode mxfp8 (use 32)"),
+        (4, 16, "nvfp4", "mode nvfp4 is not supported (use affine, mxfp4, mxfp8)"),
+    ],
+)
+def test_other_formats_are_refused(bits: int | None, group_size: int | None, mode: str, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        check_format(bits, group_size, mode)
+    assert message in str(error.value)
+
+
+def test_what_options_mean() -> None:
+    assert check_format(None, None, "affine") is None
+    assert check_format(3, None, "affine") == Format(3, 64)
+    assert check_format(None, None, "mxfp8") == check_format(8, 32, "mxfp8") == Format(8, 32, "mxfp8")
 
 
 def test_bf16_rounds_to_nearest_even_and_keeps_nan() -> None:

@@ -14,7 +14,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from saragossa import _core_test as core
-from unit.ops import reference
+from unit.ops import kv_codes, reference
+from unit.ops.cases_moe import MOE_CASES
 from unit.ops.harness import Ops, from_bf16, to_bf16
 
 Array = NDArray[Any]
@@ -244,6 +245,7 @@ class Paged:
     d: int
     block: int = 256
     dtype: str = "bf16"
+    behind: int | None = 1 << 30  # table entries behind every window; None: a block of another's, full of NaN
 
     @property
     def rows(self) -> int:
@@ -265,7 +267,7 @@ class Paged:
         return table
 
     def blocks(self) -> int:
-        return int(self.table().max()) + 1
+        return int(self.table().max()) + (2 if self.behind is None else 1)
 
     def positions(self) -> Array:
         return np.concatenate([np.arange(first, first + n) for first, n in self.spans]).astype(np.int32)
@@ -282,19 +284,46 @@ class Paged:
                 cache[table[s, p // self.block], :, p % self.block] = x[p]
         return cache
 
+    def appended(self, x: Array) -> Array:
+        """x [rows, kv_heads, d] at the places of the rows, 7 elsewhere: [blocks, kv_heads, block, d]."""
+        cache, table = np.full((self.blocks(), self.kv_heads, self.block, self.d), 7.0), self.table()
+        for t, (position, s) in enumerate(zip(self.positions(), self.sequence(), strict=True)):
+            cache[table[s, position // self.block], :, position % self.block] = x[t]
+        return cache
+
     def rounded(self, x: Array) -> Array:
+        """As a cache of the dtype gives it back."""
+        if self.dtype == "u8":
+            return kv_codes.decode(*kv_codes.encode(x))
         return from_bf16(to_bf16(x)) if self.dtype == "bf16" else x
 
     def layer(self, ops: Ops, k: Array, v: Array) -> Any:
+        if self.dtype == "u8":
+            (k, k_scales), (v, v_scales) = kv_codes.encode(k), kv_codes.encode(v)
+            return core.KvLayer(ops.u8(k), ops.u8(v), ops.bf16_bits(k_scales), ops.bf16_bits(v_scales))
         put = ops.bf16 if self.dtype == "bf16" else ops.f32
         return core.KvLayer(put(k), put(v))
+
+    def contents(self, kv: Any) -> dict[str, Any]:
+        """The tensors of a layer."""
+        out = {"cache_k": kv.k, "cache_v": kv.v}
+        return {**out, "k_scales": kv.k_scales, "v_scales": kv.v_scales} if self.dtype == "u8" else out
+
+    def expected_contents(self, k: Array, v: Array) -> Arrays:
+        """What they hold, of the values in the cache's layout."""
+        if self.dtype != "u8":
+            return {"cache_k": self.rounded(k), "cache_v": self.rounded(v)}
+        (k, k_scales), (v, v_scales) = kv_codes.encode(k), kv_codes.encode(v)
+        scales = {"k_scales": from_bf16(k_scales), "v_scales": from_bf16(v_scales)}
+        return {"cache_k": k, "cache_v": v, **scales}
 
     def batch(self, ops: Ops, window: int = 0) -> Any:
         """Blocks that no window reaches are given back: their entries hold what would crash a reader."""
         table = self.table()
         for s, (first, _) in enumerate(self.spans):
             if window:
-                table[s, : max(0, first - window + 1) // self.block] = 1 << 30
+                behind = self.blocks() - 1 if self.behind is None else self.behind
+                table[s, : max(0, first - window + 1) // self.block] = behind
         return core.Batch(
             ids=ops.i32(np.zeros(self.rows)),
             positions=ops.i32(self.positions()),
@@ -314,7 +343,7 @@ def attention_case(
         out = {"q": normal(rng, p.rows, p.heads, p.d, scale=spread)}
         for s, (first, n) in enumerate(p.spans):
             for name in ("k", "v"):
-                out[f"{name}{s}"] = p.rounded(normal(rng, first + n, p.kv_heads, p.d))
+                out[f"{name}{s}"] = normal(rng, first + n, p.kv_heads, p.d)
         return out
 
     def expected(a: Arrays) -> Arrays:
@@ -323,8 +352,8 @@ def attention_case(
             positions = np.arange(first, first + n)
             y[row : row + n] = reference.attention(
                 a["q"][row : row + n],
-                a[f"k{s}"],
-                a[f"v{s}"],
+                p.rounded(a[f"k{s}"]),
+                p.rounded(a[f"v{s}"]),
                 positions,
                 scale=scale,
                 window=window,
@@ -353,19 +382,13 @@ def append_case(label: str, p: Paged) -> Case:
         return {name: normal(rng, p.rows, p.kv_heads, p.d) for name in ("k", "v")}
 
     def expected(a: Arrays) -> Arrays:
-        table, out = p.table(), {}
-        for name in ("k", "v"):
-            cache = np.full((p.blocks(), p.kv_heads, p.block, p.d), 7.0)
-            for t, (position, s) in enumerate(zip(p.positions(), p.sequence(), strict=True)):
-                cache[table[s, position // p.block], :, position % p.block] = p.rounded(a[name][t])
-            out[name] = cache
-        return out
+        return p.expected_contents(p.appended(a["k"]), p.appended(a["v"]))
 
     def encode(ops: Ops, enc: Any, a: Arrays) -> dict[str, Any]:
         cache = np.full((p.blocks(), p.kv_heads, p.block, p.d), 7.0)
         kv = p.layer(ops, cache, cache)
         enc.kv_append(kv, ops.f32(a["k"]), ops.f32(a["v"]), p.batch(ops))
-        return {"k": kv.k, "v": kv.v}
+        return p.contents(kv)
 
     return Case("kv_append", label, make, expected, encode, tolerance=0.0)
 
@@ -433,6 +456,7 @@ CASES = [
     append_case("f32", Paged(((15, 9), (0, 3)), 3, 3, 33, block=16, dtype="f32")),
     append_case("many", Paged(((0, 513),), 4, 4, 128)),
     *ATTENTION,
+    *(Case(m.op, m.label, m.make, m.reference, m.encode, m.tolerance) for m in MOE_CASES),
 ]
 
 # Shapes of Qwen3-0.6B: for bench/ops.

@@ -62,6 +62,9 @@ class Ops:
     def bf16(self, x: Array) -> Any:
         return self.device.tensor(to_bf16(x), "bf16")
 
+    def bf16_bits(self, x: NDArray[np.uint16]) -> Any:
+        return self.device.tensor(np.ascontiguousarray(x), "bf16")
+
     def i32(self, x: Any) -> Any:
         return self.device.tensor(np.asarray(x, np.int32), "i32")
 

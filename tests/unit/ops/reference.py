@@ -22,6 +22,10 @@ def activate(x: Array, act: str) -> Array:
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x.astype(np.float64)))
+
+
 def rope(x: Array, inv_freq: Array, positions: Array, factor: float) -> Array:
     """x [T, heads, head_dim]; channel i of the first 2 * len(inv_freq) goes with i + len(inv_freq)."""
     half = len(inv_freq)

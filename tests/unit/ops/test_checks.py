@@ -25,6 +25,11 @@ def kv(o: Ops, heads: int = 2, d: int = 8, dtype: str = "f32") -> Any:
     return core.KvLayer(*(o.device.zeros(dtype, [1, heads, 16, d]) for _ in range(2)))
 
 
+def codes(o: Ops, d: int, scales: int) -> Any:
+    shapes = ((("u8", d),) * 2) + ((("bf16", scales),) * 2)
+    return core.KvLayer(*(o.device.zeros(dtype, [1, 2, 16, n]) for dtype, n in shapes))
+
+
 def batch(o: Ops, rows: int = 3, runs: tuple[int, ...] = ()) -> Any:
     return core.Batch(
         ids=i32(o, rows),
@@ -38,6 +43,20 @@ def batch(o: Ops, rows: int = 3, runs: tuple[int, ...] = ()) -> Any:
 
 def params(o: Ops, rows: int = 1) -> Any:
     return o.device.zeros("u8", [rows, 48])
+
+
+def weight(o: Ops) -> Any:
+    return o.dense(np.zeros((4, 8)))
+
+
+def norm_over_input(o: Ops, e: Any) -> None:
+    x = f32(o, 2, 8)
+    e.norm_group(x, [core.NormOut(x, f32(o, 8))], 1e-6)
+
+
+def append(o: Ops, e: Any, *, k: Any, v: Any, norm: Any = None) -> None:
+    q, rope = f32(o, 3, 2, 8), core.Rope(f32(o, 4))
+    e.qk_rope_append(q, k, v, norm or core.QkNorm(), rope, kv(o), batch(o))
 
 
 A = core.AttentionParams
@@ -76,7 +95,56 @@ BAD: dict[str, tuple[Callable[[Ops, Any], None], str]] = {
         "linear: bias is f32[5], expected f32[4]",
     ),
     "missing": (lambda o, e: e.add(f32(o, 2), f32(o, 2), core.Tensor()), "add: inputs must be f32"),
-    "group": (lambda o, e: e.linear_group(f32(o, 1, 8), []), "linear_group: 0 outputs, 1 to 3 are supported"),
+    "group": (lambda o, e: e.linear_group(f32(o, 1, 8), []), "linear_group: 0 outputs, 1 to 4 are supported"),
+    "group of five": (
+        lambda o, e: e.linear_group(f32(o, 1, 8), [core.LinearOut(f32(o, 1, 4), weight(o))] * 5),
+        "linear_group: 5 outputs, 1 to 4 are supported",
+    ),
+    "scale": (lambda o, e: e.scale(i32(o, 2), 0.5), "scale: x must be f32"),
+    "copy": (lambda o, e: e.copy(f32(o, 2), f32(o, 3)), "copy: y is f32[2], expected f32[3]"),
+    "sigmoid_mul": (
+        lambda o, e: e.sigmoid_mul(f32(o, 2), f32(o, 2), f32(o, 3)),
+        "sigmoid_mul: y is f32[2], expected f32[3]",
+    ),
+    "per-layer rows": (
+        lambda o, e: e.per_layer_inputs(f32(o, 2, 3, 4), f32(o, 3, 8), f32(o, 3, 7), f32(o, 4), 1e-6),
+        "per_layer_inputs: embedded is f32[3, 7], expected f32[3, 8]",
+    ),
+    "per-layer weight": (
+        lambda o, e: e.per_layer_inputs(f32(o, 2, 3, 4), f32(o, 3, 8), f32(o, 3, 8), f32(o, 8), 1e-6),
+        "per_layer_inputs: w is f32[8], expected f32[4]",
+    ),
+    "no norms": (
+        lambda o, e: e.norm_group(f32(o, 2, 8), [], 1e-6),
+        "norm_group: 0 outputs, 1 to 3 are supported",
+    ),
+    "norms of four": (
+        lambda o, e: e.norm_group(f32(o, 2, 8), [core.NormOut(f32(o, 2, 8), f32(o, 8))] * 4, 1e-6),
+        "norm_group: 4 outputs, 1 to 3 are supported",
+    ),
+    "norm over its input": (norm_over_input, "norm_group: an output must not be x"),
+    "scaled norms": (
+        lambda o, e: e.norm_add_norm(
+            f32(o, 2, 8), f32(o, 2, 8), f32(o, 2, 8), f32(o, 8), f32(o, 7), 1e-6, 2.0
+        ),
+        "rms_norm: w is f32[7], expected f32[8]",
+    ),
+    "gate": (
+        lambda o, e: e.attention_gated(f32(o, 3, 2, 8), f32(o, 3, 2, 8), f32(o, 3, 16), kv(o), batch(o), A()),
+        "attention_gated: y is f32[3, 2, 8], expected f32[3, 16]",
+    ),
+    "values without keys": (
+        lambda o, e: append(o, e, k=None, v=f32(o, 3, 2, 8)),
+        "qk_rope_append: v or a norm of keys without keys",
+    ),
+    "a norm of keys without keys": (
+        lambda o, e: append(o, e, k=None, v=None, norm=core.QkNorm(k=f32(o, 8))),
+        "qk_rope_append: v or a norm of keys without keys",
+    ),
+    "a norm of values": (
+        lambda o, e: append(o, e, k=f32(o, 3, 2, 8), v=None, norm=core.QkNorm(v=f32(o, 7))),
+        "rms_norm: w is f32[7], expected f32[8]",
+    ),
     "rope": (
         lambda o, e: e.rope(f32(o, 3, 2, 8), core.Rope(f32(o, 5)), i32(o, 3)),
         "rope: 10 rotated channels, heads have 8",
@@ -91,7 +159,15 @@ BAD: dict[str, tuple[Callable[[Ops, Any], None], str]] = {
     ),
     "append dtype": (
         lambda o, e: e.kv_append(kv(o, dtype="f16"), f32(o, 3, 2, 8), f32(o, 3, 2, 8), batch(o)),
-        "kv_append: cache in f16, supported are bf16 and f32",
+        "kv_append: cache in f16, supported are bf16, f32 and u8",
+    ),
+    "append without scales": (
+        lambda o, e: e.kv_append(kv(o, dtype="u8"), f32(o, 3, 2, 8), f32(o, 3, 2, 8), batch(o)),
+        "kv_append: no k_scales of the cache",
+    ),
+    "attention with short scales": (
+        lambda o, e: e.attention(f32(o, 3, 2, 65), f32(o, 3, 2, 65), codes(o, 65, scales=2), batch(o), A()),
+        "attention: k_scales of the cache is bf16[1, 2, 16, 2], expected bf16[1, 2, 16, 4]",
     ),
     "append rows": (
         lambda o, e: e.kv_append(kv(o), f32(o, 3, 2, 8), f32(o, 3, 2, 8), batch(o, 2)),

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from saragossa import _core_test as core
-from unit.ops.cases import Paged, normal
+from unit.ops.cases import Case, Paged, normal
+from unit.ops.cases_attention import attention_gated_case, norm_group_case, qk_rope_append_case
 from unit.ops.harness import ISAS, Array, Ops, error, ops_of, read
 
 Encode = Callable[[Ops, Any], dict[str, Any]]
@@ -65,31 +66,24 @@ def norm_add(rows: int, n: int) -> Encode:
     return encode
 
 
-def norm_add_norm(rows: int, n: int) -> Encode:
+def norm_add_norm(rows: int, n: int, factor: float = 1.0) -> Encode:
     def encode(ops: Ops, enc: Any) -> dict[str, Any]:
         r = rng()
         y, z = ops.f32(normal(r, rows, n)), ops.empty(rows, n)
         enc.norm_add_norm(
-            y, z, ops.f32(normal(r, rows, n)), ops.f32(normal(r, n)), ops.f32(normal(r, n)), 1e-6
+            y, z, ops.f32(normal(r, rows, n)), ops.f32(normal(r, n)), ops.f32(normal(r, n)), 1e-6, factor
         )
         return {"y": y, "z": z}
 
     return encode
 
 
-def qk_rope_append(p: Paged, dims: int, *, norms: bool) -> Encode:
-    def encode(ops: Ops, enc: Any) -> dict[str, Any]:
-        r = rng()
-        q = ops.f32(normal(r, p.rows, p.heads, p.d))
-        k, v = (ops.f32(normal(r, p.rows, p.kv_heads, p.d)) for _ in range(2))
-        cache = np.zeros((p.blocks(), p.kv_heads, p.block, p.d))
-        kv = p.layer(ops, cache, cache)
-        norm = core.QkNorm(ops.f32(normal(r, p.d)), ops.f32(normal(r, p.d)), 1e-6) if norms else core.QkNorm()
-        inv_freq = (1e4 ** (-np.arange(0, dims, 2) / dims)).astype(np.float32)
-        enc.qk_rope_append(q, k, v, norm, core.Rope(ops.f32(inv_freq), 1.1), kv, p.batch(ops))
-        return {"q": q, "k": k, "cache_k": kv.k, "cache_v": kv.v}
+def of_case(case: Case) -> Encode:
+    return lambda ops, enc: case.encode(ops, enc, case.inputs())
 
-    return encode
+
+def qk_rope_append(p: Paged, dims: int, norms: str, *, keys: bool = True, values: bool = True) -> Encode:
+    return of_case(qk_rope_append_case("fused", p, dims, norms=norms, keys=keys, values=values))
 
 
 EXACT: dict[str, Encode] = {
@@ -97,13 +91,24 @@ EXACT: dict[str, Encode] = {
     "norm_add-70x101": norm_add(70, 101),
     "norm_add_norm-1x640": norm_add_norm(1, 640),
     "norm_add_norm-70x101": norm_add_norm(70, 101),
-    "qk_rope_append-decode": qk_rope_append(Paged(((300, 1),), 4, 2, 64), 64, norms=True),
-    "qk_rope_append-plain": qk_rope_append(Paged(((20, 3),), 6, 3, 20, block=16), 12, norms=False),
-    "qk_rope_append-prefill": qk_rope_append(Paged(((200, 200), (0, 4)), 4, 2, 128), 128, norms=True),
+    "norm_add_norm-scaled": norm_add_norm(3, 640, 0.37),
+    "norm_group-3": of_case(norm_group_case(5, 640, 3)),
+    "norm_group-2": of_case(norm_group_case(70, 101, 2)),
+    "qk_rope_append-decode": qk_rope_append(Paged(((300, 1),), 4, 2, 64), 64, "qk"),
+    "qk_rope_append-plain": qk_rope_append(Paged(((20, 3),), 6, 3, 20, block=16), 12, ""),
+    "qk_rope_append-prefill": qk_rope_append(Paged(((200, 200), (0, 4)), 4, 2, 128), 128, "qk"),
+    "qk_rope_append-v-norm": qk_rope_append(Paged(((70, 5),), 4, 2, 64), 32, "qkv"),
+    "qk_rope_append-keys-as-values": qk_rope_append(Paged(((70, 5),), 8, 1, 512), 128, "qkv", values=False),
+    "qk_rope_append-query": qk_rope_append(Paged(((70, 5),), 4, 2, 64), 64, "q", keys=False, values=False),
+    "qk_rope_append-u8": qk_rope_append(Paged(((70, 5),), 4, 2, 200, dtype="u8"), 64, "qkv", values=False),
+    "attention_gated-decode": of_case(attention_gated_case("fused", Paged(((300, 2),), 6, 2, 80))),
+    "attention_gated-prefill": of_case(attention_gated_case("fused", Paged(((9, 40),), 8, 1, 256))),
 }
 ROUNDED: dict[str, Encode] = {
     "linear_group-1x(8,5)x64": linear_group(1, (8, 5), 64),
     "linear_group-9x(33,16,1)x96": linear_group(9, (33, 16, 1), 96),
+    "linear_group-2x(7,300,5,1)x96": linear_group(2, (7, 300, 5, 1), 96),
+    "linear_group-1x(8,5,3,2)x64": linear_group(1, (8, 5, 3, 2), 64),
     "linear_add-1x17x64": linear_add(1, 17, 64),
     "linear_add-20x64x128": linear_add(20, 64, 128),
     "linear_gated-1x33x64-silu": linear_gated(1, 33, 64, "silu"),

@@ -12,7 +12,7 @@ from saragossa.models.spec import ModelSpec
 from saragossa.weights.bind import BoundTensor, bind, total_bytes
 from saragossa.weights.checkpoint import load_spec
 from saragossa.weights.safetensors import SafetensorsIndex
-from tiny_checkpoints import Stored, affine, config, dense, stored, write_model
+from tiny_checkpoints import Stored, affine, config, dense, microscaled, stored, write_model
 
 Q4 = {"bits": 4, "group_size": 64}
 
@@ -84,7 +84,7 @@ def test_gemma_norms_are_plus_one(tmp_path: Path) -> None:
     assert found["embed"].name == "language_model.model.embed_tokens"
 
 
-@pytest.mark.parametrize("bits", [4, 6, 8])
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
 @pytest.mark.parametrize("group_size", [32, 64])
 def test_affine(tmp_path: Path, bits: int, group_size: int) -> None:
     block = {"bits": bits, "group_size": group_size}
@@ -136,6 +136,71 @@ def test_mixed_bits(tmp_path: Path, prefix: str, caplog: pytest.LogCaptureFixtur
     assert f"no module has the name {prefix}layers.7.self_attn.k_proj" in caplog.text
 
 
+@pytest.mark.parametrize(("mode", "bits"), [("mxfp4", 4), ("mxfp8", 8)])
+def test_microscaled(tmp_path: Path, mode: str, bits: int) -> None:
+    held = dense(spec_of())
+    for item in spec_of().tensors:
+        if item.module:
+            del held[f"{item.name}.weight"]
+            held |= microscaled(item.name, item.shape, bits)
+    block = {"bits": bits, "group_size": 32, "mode": mode}
+    down = bound(tmp_path, held, quantization=block)["layers.1.down"]
+    assert (down.kind, down.dtype, down.shape, down.bits, down.group_size) == (
+        mode,
+        "U8",
+        (64, 128),
+        bits,
+        32,
+    )
+    assert [(part.dtype, part.nbytes) for part in down.parts] == [
+        ("U32", 64 * 128 * bits // 8),
+        ("U8", 64 * 4),
+    ]
+    other = {"bits": 12 - bits, "group_size": 32, "mode": f"mxfp{12 - bits}"}
+    message = refused(tmp_path / "other", held, quantization=other)
+    assert f"is stored as {mode}, the config's quantization says mxfp{12 - bits}" in message
+    message = refused(tmp_path / "affine", held, quantization={"bits": bits, "group_size": 32})
+    assert f"is stored as {mode}, the config's quantization says {bits}-bit, group size 32" in message
+
+
+def test_an_oq_file(tmp_path: Path) -> None:
+    """oMLX's: 8 bits in groups of 64; groups of 128, other modes and plain floats per module."""
+    spec = spec_of()
+    held = quantised(spec, 8, 64)
+    shapes = {item.name: item.shape for item in spec.tensors}
+    wide, four = "model.layers.0.mlp.down_proj", "model.layers.1.mlp.up_proj"
+    held |= affine(wide, shapes[wide], 8, 128)
+    del held[f"{four}.biases"]
+    held |= microscaled(four, shapes[four], 4)
+    plain = "model.layers.0.self_attn.k_proj"
+    for part in ("scales", "biases"):
+        del held[f"{plain}.{part}"]
+    held[f"{plain}.weight"] = stored("BF16", *shapes[plain])
+    block = {
+        "group_size": 64,
+        "bits": 8,
+        "mode": "affine",
+        wide: {"bits": 8, "group_size": 128, "mode": "affine"},
+        four: {"bits": 4, "group_size": 32, "mode": "mxfp4"},
+        plain: False,
+    }
+    found = bound(tmp_path, held, quantization=block)
+    formats = {
+        role: (found[role].kind, found[role].bits, found[role].group_size)
+        for role in ("layers.0.down", "layers.1.up", "layers.0.k", "layers.0.q")
+    }
+    assert formats == {
+        "layers.0.down": ("affine", 8, 128),
+        "layers.1.up": ("mxfp4", 4, 32),
+        "layers.0.k": ("dense", 0, 0),
+        "layers.0.q": ("affine", 8, 64),
+    }
+    message = refused(tmp_path / "unnamed", held, quantization={k: v for k, v in block.items() if k != wide})
+    assert f"{wide} is stored as 8-bit, group size 128, the config's quantization says 8-bit" in message
+    message = refused(tmp_path / "said", held, quantization={**block, four: {"bits": 4, "group_size": 32}})
+    assert f"{four} is stored as mxfp4, the config's quantization says 4-bit, group size 32" in message
+
+
 def test_unnamed_modules_may_stay_float(tmp_path: Path) -> None:
     """MLX leaves out what does not divide by the group size, without saying so."""
     held = quantised(spec_of()) | {"lm_head.weight": stored("F16", 96, 64)}
@@ -175,10 +240,11 @@ def test_packed_without_a_block(tmp_path: Path) -> None:
         ({"lm_head.scales": ...}, "missing lm_head.scales"),
         ({"lm_head.biases": ...}, "missing lm_head.biases"),
         ({"lm_head.weight": stored("U32", 96, 9)}, r"lm_head is packed as [96, 9] with scales [96, 1]"),
-        ({"lm_head.scales": stored("BF16", 96, 3)}, "no format of 4/6/8 bits and group size 32/64/128"),
+        ({"lm_head.scales": stored("BF16", 96, 3)}, "no format of 2/3/4/5/6/8 bits and group size 32/64/128"),
         ({"lm_head.biases": stored("BF16", 96, 2)}, "no format of"),
         ({"lm_head.biases": stored("F16", 96, 1)}, "scales are BF16, biases F16"),
         ({"lm_head.scales": stored("U8", 96, 1)}, "scales are U8"),
+        ({"lm_head.scales": stored("U8", 96, 4), "lm_head.biases": ...}, "neither mxfp4 nor mxfp8"),
         (
             {"lm_head.weight": stored("F32", 96, 8)},
             "lm_head.weight is F32, a tensor with scales is packed as U32",

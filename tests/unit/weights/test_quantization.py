@@ -7,7 +7,7 @@ import pytest
 
 from saragossa.errors import ConfigError
 from saragossa.models.config_base import config_block
-from saragossa.weights.quantization import Affine, QuantizationConfig, canonical
+from saragossa.weights.quantization import BITS, Format, QuantizationConfig, canonical
 
 BLOCK = {"bits": 4, "group_size": 64, "mode": "affine"}
 
@@ -25,14 +25,14 @@ def test_no_block() -> None:
 
 def test_default_for_every_module() -> None:
     config = parse()
-    assert config.for_module("model.layers.0.mlp.up_proj") == Affine(4, 64)
+    assert config.for_module("model.layers.0.mlp.up_proj") == Format(4, 64)
     assert str(config) == "4-bit, group size 64"
 
 
-@pytest.mark.parametrize("bits", [4, 6, 8])
+@pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("group_size", [32, 64, 128])
 def test_all_formats(bits: int, group_size: int) -> None:
-    assert parse(bits=bits, group_size=group_size).default == Affine(bits, group_size)
+    assert parse(bits=bits, group_size=group_size).default == Format(bits, group_size)
 
 
 @pytest.mark.parametrize(
@@ -49,18 +49,18 @@ def test_overrides_in_every_spelling(prefix: str) -> None:
         }
     )
     for wanted in ("", "model.", "language_model.model.", "model.language_model."):
-        assert config.for_module(f"{wanted}layers.0.mlp.down_proj") == Affine(6, 64)
-        assert config.for_module(f"{wanted}layers.1.self_attn.q_proj") == Affine(8, 32)
+        assert config.for_module(f"{wanted}layers.0.mlp.down_proj") == Format(6, 64)
+        assert config.for_module(f"{wanted}layers.1.self_attn.q_proj") == Format(8, 32)
         assert config.for_module(f"{wanted}layers.2.self_attn.k_proj") is None
-        assert config.for_module(f"{wanted}layers.3.self_attn.k_proj") == Affine(4, 64)
-        assert config.for_module(f"{wanted}embed_tokens") == Affine(6, 64)
-        assert config.for_module(f"{wanted}layers.4.mlp.down_proj") == Affine(4, 64)
+        assert config.for_module(f"{wanted}layers.3.self_attn.k_proj") == Format(4, 64)
+        assert config.for_module(f"{wanted}embed_tokens") == Format(6, 64)
+        assert config.for_module(f"{wanted}layers.4.mlp.down_proj") == Format(4, 64)
     assert str(config).endswith(", mixed")
 
 
 def test_the_head_in_both_spellings() -> None:
     config = parse(**{"language_model.lm_head": {"bits": 8, "group_size": 64}})
-    assert config.for_module("lm_head") == config.for_module("language_model.lm_head") == Affine(8, 64)
+    assert config.for_module("lm_head") == config.for_module("language_model.lm_head") == Format(8, 64)
 
 
 def test_canonical_takes_one_prefix_only() -> None:
@@ -83,6 +83,32 @@ def test_overrides_that_match_nothing_are_reported(caplog: pytest.LogCaptureFixt
     assert "vision_tower" not in caplog.text
 
 
+def test_modes_of_the_file_and_of_modules() -> None:
+    config = QuantizationConfig.parse(
+        {
+            "group_size": 32,
+            "bits": 4,
+            "mode": "mxfp4",
+            "model.layers.0.mlp.gate": {"group_size": 64, "bits": 8},
+            "model.layers.0.mlp.up_proj": {"mode": "mxfp8"},
+            "model.layers.0.mlp.down_proj": {"group_size": 128},
+            "model.layers.1.mlp.gate": True,
+            "lm_head": False,
+        }
+    )
+    assert config is not None
+    assert config.default == Format(4, 32, "mxfp4")
+    assert config.for_module("layers.0.mlp.gate") == Format(8, 64), "without a mode affine, as mlx has it"
+    assert config.for_module("layers.0.mlp.up_proj") == Format(8, 32, "mxfp8")
+    assert config.for_module("layers.0.mlp.down_proj") == Format(4, 128)
+    assert config.for_module("layers.1.mlp.gate") == Format(4, 32, "mxfp4")
+    assert config.for_module("lm_head") is None
+    assert str(config) == "mxfp4, mixed"
+    mixed = parse(lm_head={"mode": "mxfp4"})
+    assert mixed.for_module("lm_head") == Format(4, 32, "mxfp4")
+    assert str(mixed) == "4-bit, group size 64, mixed"
+
+
 def test_both_blocks_must_agree() -> None:
     assert config_block({"quantization": BLOCK, "quantization_config": dict(BLOCK)}) == BLOCK
     assert config_block({"quantization": None, "quantization_config": BLOCK}) == BLOCK
@@ -102,15 +128,18 @@ def test_foreign_schemes_are_named(method: str) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"mode": "mxfp4"}, "quantization.mode 'mxfp4' is not supported; supported: affine"),
-        ({"mode": "nvfp4"}, "'nvfp4'"),
-        ({"bits": 3}, "quantization.bits: 3, not supported; supported: 4, 6, 8"),
+        ({"mode": "nvfp4"}, "quantization.mode 'nvfp4' is not supported; supported: affine, mxfp4, mxfp8"),
+        ({"mode": ["mxfp4"]}, r"quantization.mode \['mxfp4'\] is not supported"),
+        ({"mode": "mxfp4"}, "quantization.group_size: 64, not supported; supported: 32"),
+        ({"mode": "mxfp8", "group_size": 32}, "quantization.bits: 4, not supported; supported: 8"),
+        ({"bits": 7}, "quantization.bits: 7, not supported; supported: 2, 3, 4, 5, 6, 8"),
         ({"bits": True}, "quantization.bits: True"),
         ({"bits": 4.0}, r"quantization.bits: 4.0"),
         ({"bits": None}, "quantization.bits: missing"),
         ({"group_size": 16}, "quantization.group_size: 16, not supported; supported: 32, 64, 128"),
-        ({"lm_head": {"bits": 5}}, "quantization.lm_head.bits: 5"),
-        ({"lm_head": {"mode": "mxfp8"}}, "quantization.lm_head.mode 'mxfp8'"),
+        ({"lm_head": {"bits": 7}}, "quantization.lm_head.bits: 7"),
+        ({"lm_head": {"mode": "nvfp4"}}, "quantization.lm_head.mode 'nvfp4'"),
+        ({"lm_head": {"mode": "mxfp8", "bits": 4}}, "quantization.lm_head.bits: 4, not supported"),
         ({"lm_head": {"bits": 8, "foo": 1}}, "quantization.lm_head: unknown key 'foo'"),
         ({"lm_head": 8}, "quantization.lm_head: an object or false is wanted, found 8"),
         (

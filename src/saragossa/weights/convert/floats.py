@@ -18,6 +18,7 @@ STORAGE: dict[str, np.dtype[Any]] = {
     "F16": np.dtype("<f2"),
     "BF16": np.dtype("<u2"),
     "U32": np.dtype("<u4"),
+    "U8": np.dtype("u1"),
 }
 FLOATS = ("F32", "F16", "BF16")
 # config.json's torch_dtype -> safetensors dtype name

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from saragossa.weights.quantization import Format
+
 from .floats import TORCH, torch_name
 from .gguf_blocks import dequantize
 from .gguf_config import architecture, generation_config, model_config
@@ -17,10 +19,10 @@ _ROPE_FACTORS = "rope_freqs.weight"
 _DEFAULT_DTYPE = "bfloat16"
 
 
-def plan_gguf(src: Path, bits: int | None, group_size: int, dtype: str | None) -> Plan:
+def plan_gguf(src: Path, target: Format | None, dtype: str | None) -> Plan:
     """The folder that `src` becomes.
 
-    Neither bits nor dtype: the file's own quantisation is kept. bits: dequantised to `dtype`
+    Neither target nor dtype: the file's own quantisation is kept. target: dequantised to `dtype`
     (bfloat16) and quantised anew. dtype alone: dequantised.
     Raises ConvertError before anything is written if the file cannot be imported.
     """
@@ -37,9 +39,9 @@ def plan_gguf(src: Path, bits: int | None, group_size: int, dtype: str | None) -
     config |= tokens.ids
     block: dict[str, Any] | None = None
     skipped: list[str] = []
-    if bits is not None:
-        jobs, skipped = requantized_jobs(file, wanted, TORCH[torch_dtype], bits, group_size)
-        block = quantization_block(bits, group_size)
+    if target is not None:
+        jobs, skipped = requantized_jobs(file, wanted, TORCH[torch_dtype], target)
+        block = quantization_block(target)
     elif dtype is not None:
         jobs = float_jobs(file, wanted, TORCH[torch_dtype])
     else:

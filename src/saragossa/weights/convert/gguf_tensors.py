@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from saragossa.errors import ConvertError
+from saragossa.weights.quantization import Format
 
 from . import gguf_blocks as blocks
 from .floats import Array, cast, from_float32
@@ -151,15 +152,15 @@ def float_jobs(file: GgufFile, wanted: list[Wanted], dtype: str) -> list[Job]:
 
 
 def requantized_jobs(
-    file: GgufFile, wanted: list[Wanted], dtype: str, bits: int, group_size: int
+    file: GgufFile, wanted: list[Wanted], dtype: str, target: Format
 ) -> tuple[list[Job], list[str]]:
     """Jobs that dequantise to `dtype` and quantise anew, and the modules whose rows do not divide."""
     jobs: list[Job] = []
     skipped: list[str] = []
     for want in wanted:
         job = _float_job(file, want, dtype)
-        if want.module and want.shape[1] % group_size == 0:
-            job = quantized_job(job, bits, group_size)
+        if want.module and want.shape[1] % target.group_size == 0:
+            job = quantized_job(job, target)
         elif want.module:
             skipped.append(want.name.removesuffix(".weight"))
         jobs.append(job)
@@ -206,7 +207,9 @@ def _affine_job(file: GgufFile, want: Wanted, scale_dtype: str) -> tuple[Job, in
     kind = tensor.kind
     bits = blocks.REQUANTISED_BITS if kind in blocks.REQUANTISED else blocks.AFFINE[kind].bits
     if kind in blocks.REQUANTISED:
-        return quantized_job(_float_job(file, want, "F32"), bits, blocks.GROUP_SIZE, scale_dtype), bits
+        return quantized_job(
+            _float_job(file, want, "F32"), Format(bits, blocks.GROUP_SIZE), scale_dtype
+        ), bits
 
     def chunks() -> Iterator[tuple[Array, ...]]:
         for raw in _raw_rows(file, tensor, _row_order(want)):
@@ -217,7 +220,7 @@ def _affine_job(file: GgufFile, want: Wanted, scale_dtype: str) -> tuple[Job, in
                 from_float32(q.biases, scale_dtype),
             )
 
-    outputs = quantized_outputs(want.name, want.shape, bits, blocks.GROUP_SIZE, scale_dtype)
+    outputs = quantized_outputs(want.name, want.shape, Format(bits, blocks.GROUP_SIZE), scale_dtype)
     return Job(outputs, chunks, want.shape[0] * want.shape[1]), bits
 
 

@@ -18,7 +18,7 @@ from saragossa.errors import ConvertError
 from saragossa.models import read_config_json
 from saragossa.weights.bind import BoundTensor, bind
 from saragossa.weights.checkpoint import load_spec
-from saragossa.weights.quantization import canonical
+from saragossa.weights.quantization import Format, canonical
 from saragossa.weights.safetensors import SafetensorsIndex
 
 from .floats import STORAGE, TORCH, Array, cast
@@ -44,38 +44,46 @@ _COPIED = (
     "LICENSE.md",
     "NOTICE",
 )
+# What is written as mlx-lm writes it; the others rename, split and stack tensors, which is not done yet.
+_WRITTEN = {"gemma3", "gemma3_text", "llama", "mistral", "qwen2", "qwen3"}
 _WRAPPED = {"gemma3"}  # model types whose decoder mlx-lm keeps under language_model.
 
 
-def plan_hf(src: Path, bits: int | None, group_size: int, dtype: str | None) -> Plan:
-    """The folder that `src` becomes; dtype: torch's name.
+def plan_hf(src: Path, wanted: Format | None, dtype: str | None) -> Plan:
+    """The folder that `src` becomes; wanted: how it is to be quantised; dtype: torch's name.
 
     Raises ModelError, ConfigError or WeightsError as loading would, ConvertError for a model that is
-    quantised already or has no module that the group size divides.
+    quantised already, has no module that the group size divides, or is of a family not written yet.
     """
     config = _config(src)
     spec = load_spec(src)
+    if spec.model_type not in _WRITTEN:
+        raise ConvertError(
+            f"{src}: {spec.model_type} models are not converted yet; supported: "
+            f"{', '.join(sorted(_WRITTEN))}",
+            cure="use a quantised one from the Hub, such as mlx-community's, or the model as it is",
+        )
     tensors = bind(spec, SafetensorsIndex.open(src))
-    if any(tensor.kind == "affine" for tensor in tensors):
+    if any(tensor.kind != "dense" for tensor in tensors):
         raise _quantised(src, "its weights are packed")
-    target = dtype or (_config_dtype(config) if bits else None)
+    target = dtype or (_config_dtype(config) if wanted else None)
     jobs: list[Job] = []
     skipped: list[str] = []
     for tensor in tensors:
         job = _copy_job(tensor, _name(spec.model_type, tensor), TORCH[target] if target else tensor.dtype)
-        if bits and len(tensor.shape) == 2:
-            if tensor.shape[1] % group_size:
+        if wanted and len(tensor.shape) == 2:
+            if tensor.shape[1] % wanted.group_size:
                 skipped.append(job.outputs[0].name.removesuffix(".weight"))
             else:
-                job = quantized_job(job, bits, group_size)
+                job = quantized_job(job, wanted)
         jobs.append(job)
-    if bits:
+    if wanted:
         if all(len(job.outputs) == 1 for job in jobs):
             raise ConvertError(
-                f"{src}: the group size {group_size} divides the rows of none of its modules",
-                cure="use a smaller --group-size",
+                f"{src}: the group size {wanted.group_size} divides the rows of none of its modules",
+                cure="use a smaller --group-size" if wanted.group_size > 32 else None,
             )
-        block = quantization_block(bits, group_size)
+        block = quantization_block(wanted)
         config |= {"quantization": block, "quantization_config": block}
     if dtype:
         _set_dtype(config, dtype)

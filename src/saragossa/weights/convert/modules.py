@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from saragossa.errors import ConvertError
+from saragossa.weights.quantization import Format
 
 from .floats import Array, from_float32, to_float32
+from .microscaling import quantize_mx
 from .quantize import pack, quantize
 from .writer import Entry, Job
 
@@ -23,23 +25,25 @@ def plain_job(name: str, dtype: str, shape: tuple[int, ...], load: Callable[[], 
     return Job((Entry(name, dtype, shape),), chunks, math.prod(shape))
 
 
-def quantized_outputs(
-    name: str, shape: tuple[int, ...], bits: int, group_size: int, scale_dtype: str
-) -> tuple[Entry, Entry, Entry]:
-    """The packed words, scales and biases that replace the matrix `name` (`....weight`)."""
+def quantized_outputs(name: str, shape: tuple[int, ...], to: Format, scale_dtype: str) -> tuple[Entry, ...]:
+    """The packed words, scales and (affine) biases that replace the matrix `name` (`....weight`)."""
     rows, cols = shape
     module = name.removesuffix(".weight")
+    words = Entry(name, "U32", (rows, cols * to.bits // 32))
+    groups = (rows, cols // to.group_size)
+    if to.mode != "affine":
+        return words, Entry(module + ".scales", "U8", groups)
     return (
-        Entry(name, "U32", (rows, cols * bits // 32)),
-        Entry(module + ".scales", scale_dtype, (rows, cols // group_size)),
-        Entry(module + ".biases", scale_dtype, (rows, cols // group_size)),
+        words,
+        Entry(module + ".scales", scale_dtype, groups),
+        Entry(module + ".biases", scale_dtype, groups),
     )
 
 
-def quantized_job(source: Job, bits: int, group_size: int, scale_dtype: str | None = None) -> Job:
+def quantized_job(source: Job, to: Format, scale_dtype: str | None = None) -> Job:
     """`source`, which writes one float matrix, quantised.
 
-    The scales have the matrix's dtype, as with MLX, or `scale_dtype`.
+    The scales of affine have the matrix's dtype, as with MLX, or `scale_dtype`.
     Raises ConvertError while it runs, naming the tensor, at a weight that is not finite.
     """
     (entry,) = source.outputs
@@ -50,8 +54,12 @@ def quantized_job(source: Job, bits: int, group_size: int, scale_dtype: str | No
             weights = to_float32(array, entry.dtype)
             if not np.isfinite(weights).all():
                 raise ConvertError(f"tensor {entry.name} holds a value that is not finite")
-            q = quantize(weights, bits, group_size)
-            yield pack(q.codes, bits), from_float32(q.scales, stored), from_float32(q.biases, stored)
+            if to.mode != "affine":
+                mx = quantize_mx(weights, to.mode, entry.dtype)
+                yield pack(mx.codes, to.bits), mx.scales
+                continue
+            q = quantize(weights, to.bits, to.group_size)
+            yield pack(q.codes, to.bits), from_float32(q.scales, stored), from_float32(q.biases, stored)
 
-    outputs = quantized_outputs(entry.name, entry.shape, bits, group_size, stored)
+    outputs = quantized_outputs(entry.name, entry.shape, to, stored)
     return Job(outputs, chunks, source.parameters)

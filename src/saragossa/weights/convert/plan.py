@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from saragossa.weights.quantization import Format
+
 from .writer import Job
 
 
@@ -25,6 +27,6 @@ class Plan:
     skipped: tuple[str, ...] = ()
 
 
-def quantization_block(bits: int, group_size: int) -> dict[str, Any]:
+def quantization_block(of: Format) -> dict[str, Any]:
     """config.json's `quantization` as mlx-lm writes it."""
-    return {"group_size": group_size, "bits": bits, "mode": "affine"}
+    return {"group_size": of.group_size, "bits": of.bits, "mode": of.mode}

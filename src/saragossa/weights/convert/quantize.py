@@ -1,10 +1,10 @@
-"""MLX's affine quantisation in numpy, bit-equal to `mlx.core.quantize` (mode "affine").
+"""MLX's affine quantisation in numpy, bit-equal to `mlx.core.quantize`, and the packing of all modes.
 
 A group of `group_size` neighbours of a row shares a scale s and a bias b: w ~ code * s + b. One end
 of the group's range, the one of larger magnitude, becomes exactly representable: it is the bias,
 and the scale is stretched so that zero lies on the grid. About half of the scales are negative.
-Packed words: the codes of a row as one LSB-first bit stream over little-endian uint32, so that
-6-bit codes cross words.
+Packed words: the codes of a row as one LSB-first bit stream over little-endian uint32, so that codes of
+3, 5 and 6 bits cross words.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from saragossa.errors import UsageError
+from saragossa.weights.quantization import MODES, Format
 
 from .floats import F32Array
 
-BITS = (4, 6, 8)
-GROUP_SIZES = (32, 64, 128)
 _MIN_SCALE = np.float32(1e-7)
 _U8 = np.uint8
 
@@ -34,12 +33,26 @@ class Quantized(NamedTuple):
     biases: F32Array
 
 
-def check_scheme(bits: int, group_size: int) -> None:
-    """Raises UsageError unless the core has kernels for `bits` and `group_size`."""
-    if bits not in BITS:
-        raise UsageError(f"bits {bits} is not supported", cure="use 4, 6 or 8")
-    if group_size not in GROUP_SIZES:
-        raise UsageError(f"group size {group_size} is not supported", cure="use 32, 64 or 128")
+def check_format(bits: int | None, group_size: int | None, mode: str) -> Format | None:
+    """The format that these options name, None where they name none.
+
+    Raises UsageError unless the core has it.
+    """
+    if mode not in MODES:
+        raise UsageError(f"mode {mode} is not supported", cure=f"use {', '.join(MODES)}")
+    widths, sizes = MODES[mode]
+    if mode == "affine" and bits is None:
+        if group_size is not None:
+            raise UsageError("a group size has no effect without bits", cure="add --bits 4")
+        return None
+    bits = widths[0] if bits is None else bits
+    group_size = (64 if mode == "affine" else sizes[0]) if group_size is None else group_size
+    of_mode = "" if mode == "affine" else f" with mode {mode}"
+    for what, value, allowed in (("bits", bits, widths), ("group size", group_size, sizes)):
+        if value not in allowed:
+            listed = ", ".join(map(str, allowed[:-1])) + " or " if len(allowed) > 1 else ""
+            raise UsageError(f"{what} {value} is not supported{of_mode}", cure=f"use {listed}{allowed[-1]}")
+    return Format(bits, group_size, mode)
 
 
 def quantize(weights: F32Array, bits: int, group_size: int) -> Quantized:
@@ -73,13 +86,13 @@ def pack(codes: Codes, bits: int) -> npt.NDArray[np.uint32]:
         packed = np.ascontiguousarray(codes)
     elif bits == 4:
         packed = codes[:, 0::2] | (codes[:, 1::2] << _U8(4))
-    elif bits == 6:
-        c = codes.reshape(codes.shape[0], -1, 4)
-        packed = np.empty((*c.shape[:2], 3), np.uint8)  # uint8 shifts drop what leaves the byte
-        packed[..., 0] = c[..., 0] | (c[..., 1] << _U8(6))
-        packed[..., 1] = (c[..., 1] >> _U8(2)) | (c[..., 2] << _U8(4))
-        packed[..., 2] = (c[..., 2] >> _U8(4)) | (c[..., 3] << _U8(2))
+    else:  # eight codes lie in `bits` bytes
+        c = codes.reshape(codes.shape[0], -1, 8)
+        packed = np.zeros((*c.shape[:2], bits), np.uint8)
+        for i in range(8):
+            byte, shift = divmod(i * bits, 8)
+            packed[..., byte] |= c[..., i] << _U8(shift)  # uint8 shifts drop what leaves the byte
+            if shift + bits > 8:
+                packed[..., byte + 1] |= c[..., i] >> _U8(8 - shift)
         packed = packed.reshape(codes.shape[0], -1)
-    else:
-        raise AssertionError(f"no packing for {bits} bits")
     return packed.view("<u4")

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from saragossa.errors import ConvertError
 from saragossa.weights.locate import DEMO
+from saragossa.weights.quantization import Format
 
 from .floats import torch_name
 from .output import check_absent, output_folder
 from .plan import Plan
-from .quantize import check_scheme
+from .quantize import check_format
 from .writer import write_checkpoint, write_json
 
 
@@ -37,25 +38,26 @@ def convert(
     dst: Path,
     *,
     bits: int | None = None,
-    group_size: int = 64,
+    group_size: int | None = None,
+    mode: str = "affine",
     dtype: str | None = None,
     progress: bool = True,
 ) -> Report:
     """Converts the model `src`, an HF folder or a GGUF file, into the new folder `dst`.
 
-    bits: quantise every linear and embedding to 4, 6 or 8 bits in groups of `group_size` (32, 64,
-    128), as `mlx_lm.convert` does. Without bits an HF folder keeps its weights and a GGUF file its
-    own quantisation. dtype: bfloat16, float16 or float32 for what is not quantised.
+    bits: quantise every linear and embedding to 2, 3, 4, 5, 6 or 8 bits in groups of `group_size` (32,
+    64, 128; default 64), as `mlx_lm.convert` does; mode: or to mxfp4 or mxfp8, which say bits and group
+    size themselves. Without either an HF folder keeps its weights and a GGUF file its own
+    quantisation. dtype: bfloat16, float16 or float32 for what is not quantised.
     Raises UsageError on bad options, ConvertError on bad input or a failed write; `dst` then does
     not exist. `dst` must not exist before.
     """
     src, dst = Path(src), Path(dst)
-    if bits is not None:
-        check_scheme(bits, group_size)
+    target = check_format(bits, group_size, mode)
     if dtype is not None:
         dtype = torch_name(dtype)
     check_absent(dst)
-    plan = _plan(src, bits, group_size, dtype)
+    plan = _plan(src, target, dtype)
     nbytes = sum(job.nbytes for job in plan.jobs)
     parameters = sum(job.parameters for job in plan.jobs)
     copies = sum(path.stat().st_size for path in plan.copies.values())
@@ -76,12 +78,12 @@ def convert(
     )
 
 
-def _plan(src: Path, bits: int | None, group_size: int, dtype: str | None) -> Plan:
+def _plan(src: Path, target: Format | None, dtype: str | None) -> Plan:
     # Imported late: each kind of source brings its own libraries.
     if src.is_dir():
         from .hf import plan_hf
 
-        return plan_hf(src, bits, group_size, dtype)
+        return plan_hf(src, target, dtype)
     if not src.exists():
         if str(src) == DEMO:
             raise ConvertError(
@@ -93,4 +95,4 @@ def _plan(src: Path, bits: int | None, group_size: int, dtype: str | None) -> Pl
         )
     from .gguf_import import plan_gguf
 
-    return plan_gguf(src, bits, group_size, dtype)
+    return plan_gguf(src, target, dtype)
