@@ -176,6 +176,4 @@ def load_draft(
 ) -> Loaded:
     """A draft model beside `target`, on its device and with its context, as far as it goes."""
     context = min(target.context, load_spec(folder).decoder.max_context)
-    return load(
-        folder, device=device, threads=threads, exact=exact, kv=kv, context=context, on=target.device
-    )
+    return load(folder, device=device, threads=threads, exact=exact, kv=kv, context=context, on=target.device)
