@@ -40,8 +40,8 @@ NOISY: dict[str, Any] = {"temperature": 1.7, "seed": 5}
 Token = tuple[int, list[tuple[int, float]]]
 
 
-def model(name: str, exact: bool) -> Loaded:
-    return load(PLACES[name], device="cpu", exact=exact, mtp=name in ("qwen3_5", "qwen3_5_moe"))
+def model(name: str, exact: bool, kv: str | None = None) -> Loaded:
+    return load(PLACES[name], device="cpu", exact=exact, kv=kv, mtp=name in ("qwen3_5", "qwen3_5_moe"))
 
 
 def begin(core: _core.Session, options: dict[str, Any], prompt: list[int] = PROMPT) -> Token:
@@ -68,11 +68,11 @@ def some_drafts(rng: random.Random, truth: list[int], at: int) -> list[int]:
     return drafts
 
 
-@pytest.mark.parametrize("exact", [True, False], ids=["exact", "default"])
+@pytest.mark.parametrize("kind", ["exact", "default", "u8"])
 @pytest.mark.parametrize("name", list(PLACES))
-def test_any_drafts_give_what_plain_steps_give(name: str, exact: bool) -> None:
+def test_any_drafts_give_what_plain_steps_give(name: str, kind: str) -> None:
     """Right, wrong and half right ones, with plain steps, partial keeps and snapshots between them."""
-    loaded = model(name, exact)
+    loaded = model(name, kind == "exact", "u8" if kind == "u8" else None)
     core = _core.Session(loaded.model, 1, 512)
     for options in (GREEDY, SAMPLED, NOISY):
         want = plain(core, options, COUNT + 8)
