@@ -27,6 +27,9 @@ class ScriptedSession:
     def length(self) -> int:
         return len(self.tokens)
 
+    def rewindable(self, to: int) -> int:
+        return to
+
     def rewind(self, to: int) -> None:
         del self.tokens[to:]
 
