@@ -126,6 +126,21 @@ def test_the_head_follows_its_row(loaded: Loaded, name: str) -> None:
         assert np.abs(other.mtp_logits(row, [3, 4]) - want).max() < EXACT, row
 
 
+def test_forks_at_the_edge_of_a_block() -> None:
+    """The pair of the last token needs the next one, so it goes into a block that both forks share."""
+    loaded = load(FAMILIES / "qwen3_5", device="cpu", exact=True, mtp=True)
+    prompt = [4 + (7 * i * i + 5) % 250 for i in range(256)]
+    held = fresh(loaded, prompt).snapshot(0)
+    core = _core.Session(loaded.model, 2, loaded.context)
+    for row in (0, 1):
+        core.restore(row, held)
+        core.configure(row, bias=[(12, 100.0)])
+        core.prefill(row, [20 + 100 * row], True)
+    for row in (0, 1):
+        want = fresh(loaded, [*prompt, 20 + 100 * row], 12).mtp_logits(0, [3])
+        assert np.abs(core.mtp_logits(row, [3]) - want).max() < EXACT, row
+
+
 def test_many_plain_steps_are_caught_up() -> None:
     loaded = load(FAMILIES / "qwen3_5", device="cpu", exact=True, mtp=True)
     core = fresh(loaded, [2, 9, 40, 7])
