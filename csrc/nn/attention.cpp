@@ -43,6 +43,20 @@ void Attention::project(CommandEncoder& enc, const Rope& rope, const KvLayer& kv
   enc.qk_rope_append(heads_view(s.q, rows, spec_.heads, spec_.head_dim), k, v, norm_, rope, kv, batch);
 }
 
+void Attention::store(CommandEncoder& enc, const Rope& rope, const KvLayer& kv, const Batch& batch, const Tensor& x,
+                      const LayerScratch& s) const {
+  const int64_t rows = batch.tokens();
+  require(!spec_.kv_from && !spec_.v_is_k && !spec_.v_norm, "attention: keys and values alone of a plain layer only");
+  const Tensor k = heads_view(s.k, rows, spec_.kv_heads, spec_.head_dim);
+  const Tensor v = heads_view(s.v, rows, spec_.kv_heads, spec_.head_dim);
+  const LinearOut outs[] = {{rows_view(s.k, rows, spec_.kv_width()), &k_, k_bias_},
+                            {rows_view(s.v, rows, spec_.kv_width()), &v_, v_bias_}};
+  enc.linear_group(x, outs);
+  if (norm_.k) enc.rms_norm(k, k, norm_.k, norm_.eps);
+  enc.rope(k, rope, batch.positions);
+  enc.kv_append(kv, k, v, batch);
+}
+
 void Attention::attend(CommandEncoder& enc, const KvLayer& kv, const Batch& batch, const LayerScratch& s) const {
   const int64_t rows = batch.tokens();
   const Tensor y = heads_view(s.mixed, rows, spec_.heads, spec_.head_dim);

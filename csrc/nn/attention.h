@@ -15,6 +15,9 @@ class Attention {
   /// are ready for attend.
   void project(CommandEncoder& enc, const Rope& rope, const KvLayer& kv, const Batch& batch,
                const LayerScratch& s) const;
+  /// Keys and values of x [T, hidden] alone go into the cache.
+  void store(CommandEncoder& enc, const Rope& rope, const KvLayer& kv, const Batch& batch, const Tensor& x,
+             const LayerScratch& s) const;
   /// s.mixed = attention of s.q, gated.
   void attend(CommandEncoder& enc, const KvLayer& kv, const Batch& batch, const LayerScratch& s) const;
 

@@ -29,6 +29,12 @@ Decoder::Decoder(WeightLoader& weights, DecoderSpec spec, Device& device) : spec
     layers_.emplace_back(weights, spec_, layer, "layers." + std::to_string(i) + ".");
     if (layer.delta || !layer.attention->kv_from) last_stored_ = i;
   }
+  if (!spec_.mtp.empty()) mtp_.emplace(weights, spec_);
+  if (spec_.block) {
+    require(!mtp_, "decoder: two heads for drafts");
+    block_.emplace(weights, spec_);
+    last_stored_ = std::max(last_stored_, *std::max_element(spec_.block->taps.begin(), spec_.block->taps.end()) + 1);
+  }
   if (spec_.per_layer_vocab == 0) return;
   const int64_t width = spec_.layers[0].per_layer_input;
   const int64_t all = width * static_cast<int64_t>(spec_.layers.size());
@@ -39,7 +45,7 @@ Decoder::Decoder(WeightLoader& weights, DecoderSpec spec, Device& device) : spec
 
 std::vector<CacheLayer> Decoder::cache_layers() const {
   std::vector<CacheLayer> out;
-  for (const LayerSpec& layer : spec_.layers) {
+  const auto add = [&](const LayerSpec& layer) {
     CacheLayer& to = out.emplace_back();
     if (layer.delta) {
       to.recurrent = {layer.delta->heads, layer.delta->conv_width};
@@ -49,7 +55,11 @@ std::vector<CacheLayer> Decoder::cache_layers() const {
       to.kv = {layer.attention->kv_heads, layer.attention->head_dim};
       to.window = layer.attention->window;
     }
-  }
+  };
+  for (const LayerSpec& layer : spec_.layers) add(layer);
+  for (const LayerSpec& layer : spec_.mtp) add(layer);
+  if (spec_.block)
+    for (const LayerSpec& layer : spec_.block->layers) add(layer);
   return out;
 }
 
@@ -68,7 +78,7 @@ Tensor Decoder::per_layer_inputs(CommandEncoder& enc, const Tensor& x, const Ten
 }
 
 Decoder::Output Decoder::forward(CommandEncoder& enc, std::span<const Batch> batches, const ModelCache& cache,
-                                 const Tensor& rows, std::vector<Tensor>* trace) const {
+                                 const Tensor& rows, bool every, std::vector<Tensor>* trace) const {
   require(batches.size() == cache.groups(), "decoder: ", batches.size(), " batches for ", cache.groups(), " groups");
   const Batch& first = batches.front();
   const int64_t tokens = first.tokens();
@@ -77,20 +87,38 @@ Decoder::Output Decoder::forward(CommandEncoder& enc, std::span<const Batch> bat
   enc.embed(x, embed_, first.ids, spec_.embed_scale);
   const Tensor own = per_layer_inputs(enc, x, first.ids);
 
+  Output out;
+  const bool every_normed = every && mtp_;
+  const std::vector<size_t> taps = every && block_ ? spec_.block->taps : std::vector<size_t>();
+  Tensor tapped;
+  if (!taps.empty()) tapped = enc.scratch(DType::f32, {static_cast<int64_t>(taps.size()) * tokens, spec_.hidden});
+  const auto tap = [&](size_t i) {
+    for (size_t at = 0; at < taps.size(); ++at)
+      if (taps[at] == i) enc.copy(tapped.slice(static_cast<int64_t>(at) * tokens, tokens), x);
+  };
+  const auto keep_trace = [&](const Tensor& behind) {
+    if (!trace || !rows) return;
+    const Tensor kept = enc.device().tensor(DType::f32, {rows.shape[0], spec_.hidden});
+    if (behind.shape[0] == tokens)
+      enc.gather_rows(kept, behind, rows);
+    else
+      enc.copy(kept, behind);  // rows were gathered already
+    trace->push_back(kept);
+  };
   layers_.front().begin(enc, x, s);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const DecoderLayer& layer = layers_[i];
-    const bool last = i + 1 == layers_.size(), enough = !rows && i == last_stored_;
+    const bool last = i + 1 == layers_.size(), enough = !rows && !every_normed && i == last_stored_;
     if (const Attention* attention = layer.attention()) {
       const KvPlace place = cache.kv_place(i);
       const KvLayer& kv = cache.kv(place);
       const Batch& batch = batches[place.group];
       attention->project(enc, ropes_[layer.spec().attention->rope], kv, batch, s);
-      if (enough) return {};
+      if (enough) break;
       attention->attend(enc, kv, batch, s);
     } else {
       layer.delta()->mix(enc, cache.recurrent(i), first, s);
-      if (enough) return {};
+      if (enough) break;
     }
     Tensor mixed = rows_view(s.mixed, tokens, layer.spec().mixed_width());
     Tensor layer_input;
@@ -98,8 +126,15 @@ Decoder::Output Decoder::forward(CommandEncoder& enc, std::span<const Batch> bat
       const Shape& shape = own.shape;
       layer_input = own.slice(static_cast<int64_t>(i), 1).reshape({shape[1], shape[2]});
     }
-    if (last && rows.shape[0] < tokens) {
-      // Only the wanted rows go on from here.
+    if (!last || (rows && rows.shape[0] == tokens)) {
+      layer.finish(enc, x, mixed, last ? norm_ : layers_[i + 1].input_norm(), layer_input, s);
+      keep_trace(x);
+      tap(i);
+      continue;
+    }
+    // Only the wanted rows go on from here; where all are wanted as states, these go first and alone.
+    const Tensor all_x = x, all_mixed = mixed, all_input = layer_input;
+    if (rows) {
       const auto wanted = [&](const Tensor& from) {
         const Tensor to = enc.scratch(DType::f32, {rows.shape[0], from.shape[1]});
         enc.gather_rows(to, from, rows);
@@ -108,23 +143,44 @@ Decoder::Output Decoder::forward(CommandEncoder& enc, std::span<const Batch> bat
       x = wanted(x);
       mixed = wanted(mixed);
       if (layer_input) layer_input = wanted(layer_input);
+      layer.finish(enc, x, mixed, norm_, layer_input, s);
+      keep_trace(x);
     }
-    layer.finish(enc, x, mixed, last ? norm_ : layers_[i + 1].input_norm(), layer_input, s);
-    if (trace && rows) {
-      const Tensor kept = enc.device().tensor(DType::f32, {rows.shape[0], spec_.hidden});
-      if (x.shape[0] == tokens)
-        enc.gather_rows(kept, x, rows);
-      else
-        enc.copy(kept, x);  // rows were gathered already
-      trace->push_back(kept);
+    if (!every_normed) continue;
+    if (rows) {
+      out.normed = enc.scratch(DType::f32, {rows.shape[0], spec_.hidden});
+      enc.copy(out.normed, rows_view(s.normed, rows.shape[0], spec_.hidden));
     }
+    layer.finish(enc, all_x, all_mixed, norm_, all_input, s);
+    out.every = rows_view(s.normed, tokens, spec_.hidden);
   }
+  if (tapped) out.every = side_by_side(enc, tapped, static_cast<int64_t>(taps.size()));
+  if (!rows) return out;
 
-  const Tensor normed = rows_view(s.normed, x.shape[0], spec_.hidden);
-  const Tensor logits = enc.scratch(DType::f32, {x.shape[0], spec_.vocab});
-  enc.linear(logits, normed, head_);
-  if (spec_.final_softcap > 0.0f) enc.softcap(logits, spec_.final_softcap);
-  return {logits, normed, x};
+  if (!out.normed) out.normed = rows_view(s.normed, x.shape[0], spec_.hidden);
+  if (every_normed && !out.every) out.every = out.normed;
+  out.logits = logits(enc, out.normed);
+  out.hidden = x;
+  return out;
+}
+
+Tensor side_by_side(CommandEncoder& enc, const Tensor& stacked, int64_t parts) {
+  const int64_t rows = stacked.shape[0] / parts, width = stacked.shape[1];
+  if (rows == 1 || parts == 1) return stacked.reshape({rows, parts * width});
+  const Tensor order = enc.device().tensor(DType::i32, {parts * rows});
+  int32_t* to = host_data<int32_t>(order);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t i = 0; i < parts; ++i) *to++ = static_cast<int32_t>(i * rows + r);
+  const Tensor out = enc.scratch(DType::f32, stacked.shape);
+  enc.gather_rows(out, stacked, order);
+  return out.reshape({rows, parts * width});
+}
+
+Tensor Decoder::logits(CommandEncoder& enc, const Tensor& normed) const {
+  const Tensor out = enc.scratch(DType::f32, {normed.shape[0], spec_.vocab});
+  enc.linear(out, normed, head_);
+  if (spec_.final_softcap > 0.0f) enc.softcap(out, spec_.final_softcap);
+  return out;
 }
 
 }  // namespace saragossa

@@ -61,6 +61,14 @@ struct LayerSpec {
   int64_t mixed_width() const { return attention ? attention->width() : delta->heads.values(); }
 };
 
+/// A block drafter (DFlash) that reads the states behind some of the decoder's layers.
+struct BlockSpec {
+  std::vector<LayerSpec> layers;
+  std::vector<size_t> taps;  // layers whose states it reads, ascending; none of them the last
+  int64_t size = 0;          // tokens of a block: the drawn one, then what stands for drafts
+  int32_t mask = 0;          // the id that does
+};
+
 struct DecoderSpec {
   int64_t vocab = 0, hidden = 0;
   std::vector<LayerSpec> layers;
@@ -72,6 +80,7 @@ struct DecoderSpec {
   bool tied = false;
   int64_t per_layer_vocab = 0;
   std::vector<LayerSpec> mtp;  // empty: no head for multi-token prediction
+  std::optional<BlockSpec> block;
 };
 
 }  // namespace saragossa

@@ -9,6 +9,8 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
+py::tuple to_tuple(const Drawn& drawn) { return py::make_tuple(drawn.id, drawn.logprobs); }
+
 py::array_t<float> to_array(const std::vector<float>& values, int64_t rows) {
   const auto n = static_cast<py::ssize_t>(values.size());
   py::array_t<float> out({static_cast<py::ssize_t>(rows), rows ? n / rows : 0});
@@ -64,12 +66,45 @@ void bind_session(py::module_& m) {
       .def(
           "step", [](Session& s, const Ids& rows) { s.step(rows); }, py::arg("rows"), Release())
       .def(
-          "drawn",
-          [](const Session& s, int row) {
-            const Drawn& d = s.drawn(row);
-            return py::make_tuple(d.id, d.logprobs);
+          "drawn", [](const Session& s, int row) { return to_tuple(s.drawn(row)); }, py::arg("row"))
+      .def(
+          "verify",
+          [](Session& s, int row, const Ids& drafts) {
+            std::vector<Drawn> drawn;
+            {
+              const ReleasedGil released;
+              drawn = s.verify(row, drafts);
+            }
+            py::list out;
+            for (const Drawn& d : drawn) out.append(to_tuple(d));
+            return out;
           },
-          py::arg("row"))
+          py::arg("row"), py::arg("drafts"))
+      .def("keep", &Session::keep, py::arg("row"), py::arg("count"), Release())
+      .def("draft_by_mtp", &Session::draft_by_mtp, py::arg("row"), py::arg("count"), Release())
+      .def("draft_by_block", &Session::draft_by_block, py::arg("row"), py::arg("count"), Release())
+      .def(
+          "block_logits",
+          [](Session& s, int row, int64_t count) {
+            std::vector<float> values;
+            {
+              const ReleasedGil released;
+              values = s.block_logits(row, count);
+            }
+            return to_array(values, count);
+          },
+          py::arg("row"), py::arg("count"))
+      .def(
+          "mtp_logits",
+          [](Session& s, int row, const Ids& drafts) {
+            std::vector<float> values;
+            {
+              const ReleasedGil released;
+              values = s.mtp_logits(row, drafts);
+            }
+            return to_array(values, static_cast<int64_t>(drafts.size()) + 1);
+          },
+          py::arg("row"), py::arg("drafts"))
       .def("mark", &Session::mark, py::arg("row"), Release())
       .def("rewindable", &Session::rewindable, py::arg("row"), py::arg("to"), Release())
       .def("rewind", &Session::rewind, py::arg("row"), py::arg("to"), Release())

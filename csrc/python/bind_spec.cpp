@@ -111,7 +111,16 @@ DecoderSpec decoder_spec_from(const py::handle& s) {
   out.per_layer_vocab = field<int64_t>(s, "per_layer_vocab");
   if (const py::object mtp = s.attr("mtp"); !mtp.is_none())
     for (const py::handle layer : mtp.attr("layers")) out.mtp.push_back(layer_from(layer));
-  for (const auto* layers : {&out.layers, &out.mtp})
+  if (const py::object block = s.attr("block"); !block.is_none()) {
+    BlockSpec& b = out.block.emplace();
+    for (const py::handle layer : block.attr("layers")) b.layers.push_back(layer_from(layer));
+    b.taps = field<std::vector<size_t>>(block, "taps");
+    b.size = field<int64_t>(block, "size");
+    b.mask = field<int32_t>(block, "mask");
+  }
+  std::vector<const std::vector<LayerSpec>*> all{&out.layers, &out.mtp};
+  if (out.block) all.push_back(&out.block->layers);
+  for (const auto* layers : all)
     for (const LayerSpec& layer : *layers)
       if (layer.attention)
         require(layer.attention->rope < out.ropes.size(), "spec: rope ", layer.attention->rope, " of ",

@@ -37,5 +37,6 @@ void bind_errors(py::module_& m);
 void bind_device(py::module_& m);
 void bind_model(py::module_& m);
 void bind_session(py::module_& m);
+void bind_drafter(py::module_& m);
 
 }  // namespace saragossa

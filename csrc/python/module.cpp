@@ -7,4 +7,5 @@ PYBIND11_MODULE(_core, m) {
   saragossa::bind_device(m);
   saragossa::bind_model(m);
   saragossa::bind_session(m);
+  saragossa::bind_drafter(m);
 }

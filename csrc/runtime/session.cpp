@@ -30,7 +30,7 @@ Session::Session(std::shared_ptr<Model> model, int rows, int64_t context)
   const int64_t vocab = model_->decoder->spec().vocab;
   const int64_t size = model_->cache->block_tokens();
   rows_.reserve(static_cast<size_t>(rows));
-  for (int i = 0; i < rows; ++i) rows_.emplace_back(*model_->cache);
+  for (int i = 0; i < rows; ++i) rows_.emplace_back(*model_->cache).tail = HiddenTail(block() ? 0 : 1);
   ids_ = device.tensor(DType::i32, {n});
   positions_ = device.tensor(DType::i32, {n});
   sequence_ = device.tensor(DType::i32, {n});
@@ -39,13 +39,22 @@ Session::Session(std::shared_ptr<Model> model, int rows, int64_t context)
   if (!model_->cache->recurrent().empty())
     for (StateSlots& slots : slots_) slots = {device.tensor(DType::i32, {n}), device.tensor(DType::i32, {n})};
   params_ = device.tensor(DType::u8, {n, static_cast<int64_t>(sizeof(SampleParams))});
-  identity_ = device.tensor(DType::i32, {n + 1});
-  std::iota(host_data<int32_t>(identity_), host_data<int32_t>(identity_) + n + 1, 0);
-  for (Draws& draws : draws_)
-    draws = {device.tensor(DType::i32, {n}), device.tensor(DType::f32, {n, 1 + max_logprobs}),
-             device.tensor(DType::i32, {n, 1 + max_logprobs})};
+  const int64_t most = std::max(n, kMostDrafts + 1);
+  identity_ = device.tensor(DType::i32, {most + 1});
+  std::iota(host_data<int32_t>(identity_), host_data<int32_t>(identity_) + most + 1, 0);
+  for (Draws& draws : draws_) draws = make_draws(n);
   counts_ = device.tensor(DType::u32, {n, vocab});
   for (int i = 0; i < rows; ++i) configure(i, Sampling{});
+}
+
+Session::Draws Session::make_draws(int64_t rows) const {
+  Device& device = *model_->device;
+  Draws out{device.tensor(DType::i32, {rows}),
+            device.tensor(DType::f32, {rows, 1 + max_logprobs}),
+            device.tensor(DType::i32, {rows, 1 + max_logprobs}),
+            {}};
+  if (has_head()) out.states = device.tensor(DType::f32, {rows, state_width()});
+  return out;
 }
 
 Session::Row& Session::at(int row) {
@@ -97,6 +106,7 @@ void Session::set_mask(int row, std::span<const uint32_t> mask) {
   const int64_t words = (model_->decoder->spec().vocab + 31) / 32;
   if (!mask.empty() && static_cast<int64_t>(mask.size()) != words)
     fail(ErrorKind::usage, "mask of ", mask.size(), " words, the vocabulary takes ", words);
+  close_verified();
   if (ahead_ && !ahead_->logits) settle();  // it draws without this mask
   if (mask.empty() && !r.masked) return;
   if (!masks_) {
@@ -199,18 +209,21 @@ void Session::encode_draws(CommandEncoder& enc, const Tensor& logits, std::span<
   enc.sample(args);
 }
 
-bool Session::read_draw(int row, const Draws& draws, int64_t i) {
-  Row& r = at(row);
-  r.drawn = {};
-  ++r.draws;
-  r.drawn.id = *host_data<int32_t>(draws.ids.slice(i, 1));
-  r.has_drawn = r.drawn.id >= 0;
-  if (!r.has_drawn) return false;
-  const int32_t n = r.sampling.params.top_logprobs;
+Drawn Session::drawn_of(const Draws& draws, int64_t i, int32_t top_logprobs) {
+  Drawn out;
+  out.id = *host_data<int32_t>(draws.ids.slice(i, 1));
+  if (out.id < 0) return out;
   const float* values = host_data<float>(draws.logprobs.slice(i, 1));
   const int32_t* ids = host_data<int32_t>(draws.logprob_ids.slice(i, 1));
-  for (int32_t j = 0; j <= n; ++j) r.drawn.logprobs.emplace_back(ids[j], values[j]);
-  return true;
+  for (int32_t j = 0; j <= top_logprobs; ++j) out.logprobs.emplace_back(ids[j], values[j]);
+  return out;
+}
+
+bool Session::read_draw(int row, const Draws& draws, int64_t i) {
+  Row& r = at(row);
+  ++r.draws;
+  r.drawn = drawn_of(draws, i, r.sampling.params.top_logprobs);
+  return r.has_drawn = r.drawn.id >= 0;
 }
 
 void Session::count_prompt(int row, std::span<const int32_t> tokens) {
@@ -226,26 +239,30 @@ void Session::committed(Row& row, std::span<const int32_t> tokens, bool generate
 }
 
 void Session::append(int row, std::span<const int32_t> tokens,
-                     const std::function<void(CommandEncoder&, std::span<const Batch>)>& encode) {
+                     const std::function<Decoder::Output(CommandEncoder&, std::span<const Batch>)>& encode) {
   Row& r = at(row);
   if (tokens.empty()) fail(ErrorKind::usage, "no tokens to run: the prompt is empty");
+  close_verified();
   check_tokens(r, tokens);
   settle();
   stepping_.clear();
   const bool had_drawn = std::exchange(r.has_drawn, false);
+  r.tail.rewind(r.state.length(), {}, state_width());  // the last pair was the drawn token's
+  Tensor states;
   try {
     auto enc = model_->device->begin();
     if (r.sampling.penalties()) {
       if (had_drawn) sync(row);  // the token was counted when it was drawn
       count_prompt(row, tokens);
     }
-    r.state.reserve(static_cast<int64_t>(tokens.size()));
+    r.state.reserve(static_cast<int64_t>(tokens.size()), has_head() ? r.tail.pairs() : r.state.length());
     const std::vector<int32_t> rows(tokens.size(), row);
     std::vector<Batch> step = batches(tokens, rows);
     // Not in place: an interrupted prompt leaves the row's state as it was.
     advance_states(step.front(), std::span(&row, 1), KeepStates::last, false);
     step = of_groups(step.front());
-    encode(*enc, step);
+    const Decoder::Output out = encode(*enc, step);
+    if (has_head()) states = encode_pairs(*enc, row, tokens, out.every);
     enc->submit(true).wait();
   } catch (...) {
     r.has_drawn = had_drawn;
@@ -253,6 +270,7 @@ void Session::append(int row, std::span<const int32_t> tokens,
     sync(row);
     throw;
   }
+  if (states) end_pairs(r, states);
   committed(r, tokens, false);
 }
 
@@ -261,8 +279,9 @@ void Session::prefill(int row, std::span<const int32_t> tokens, bool draw) {
   append(row, tokens, [&](CommandEncoder& enc, std::span<const Batch> b) {
     Tensor wanted;
     if (draw) wanted = upload(*model_->device, std::vector<int32_t>{static_cast<int32_t>(tokens.size()) - 1});
-    const Tensor logits = model_->decoder->forward(enc, b, *model_->cache, wanted).logits;
-    if (draw) encode_draws(enc, logits, std::vector<int32_t>{row}, b[0].sequence.slice(0, 1), draws_[0]);
+    Decoder::Output out = model_->decoder->forward(enc, b, *model_->cache, wanted, has_head());
+    if (draw) encode_draws(enc, out.logits, std::vector<int32_t>{row}, b[0].sequence.slice(0, 1), draws_[0]);
+    return out;
   });
   if (draw && !read_draw(row, draws_[0], 0)) fail_draw();
 }
@@ -284,7 +303,13 @@ void Session::sync(int row) {
 void Session::mark(int row) {
   const ModelLock lock(*model_);
   settle();
-  at(row).state.mark();
+  Row& r = at(row);
+  r.state.mark();
+  if (!mtp() || r.state.length() == 0) return;
+  const std::span<const float> last = r.tail.last(state_width());
+  r.marked[r.state.length()] = {last.begin(), last.end()};
+  std::erase_if(r.marked, [&](const auto& entry) { return r.state.rewindable(entry.first) != entry.first; });
+  if (constexpr size_t kMost = 16; r.marked.size() > kMost) r.marked.erase(r.marked.begin());
 }
 
 int64_t Session::rewindable(int row, int64_t to) {
@@ -296,9 +321,13 @@ int64_t Session::rewindable(int row, int64_t to) {
 void Session::rewind(int row, int64_t to) {
   const ModelLock lock(*model_);
   Row& r = at(row);
+  close_verified();
   if (to < 0 || to > r.state.length()) fail(ErrorKind::usage, "rewind to ", to, " of ", r.state.length(), " tokens");
   settle();
   r.state.rewind(to);
+  const auto marked = r.marked.find(to);
+  r.tail.rewind(to, marked == r.marked.end() ? std::span<const float>() : marked->second, state_width());
+  r.marked.erase(r.marked.upper_bound(to), r.marked.end());
   stepping_.clear();
   r.has_drawn = false;
   r.tokens.resize(static_cast<size_t>(to));
@@ -311,6 +340,8 @@ std::shared_ptr<const Snapshot> Session::snapshot(int row) {
   const Row& r = at(row);
   settle();
   std::shared_ptr<Snapshot> out(new Snapshot(model_));
+  out->tail_ = r.tail;
+  out->tail_.rewind(r.state.length(), {}, state_width());  // the drawn token is not in it
   out->state_.share(r.state);
   out->tokens_ = r.tokens;
   out->generated_ = r.generated;
@@ -329,6 +360,8 @@ void Session::restore(int row, const Snapshot& from) {
   r.state.share(from.state_);
   r.tokens = from.tokens_;
   r.generated = from.generated_;
+  r.tail = from.tail_;
+  r.marked.clear();
   sync(row);
 }
 
@@ -339,9 +372,10 @@ std::vector<float> Session::logits(int row, std::span<const int32_t> tokens) {
     std::vector<int32_t> all(tokens.size());
     std::iota(all.begin(), all.end(), 0);
     const Tensor wanted = upload(*model_->device, all);
-    const Tensor logits = model_->decoder->forward(enc, b, *model_->cache, wanted).logits;
-    out = model_->device->tensor(DType::f32, logits.shape);
-    enc.gather_rows(out, logits, wanted);
+    Decoder::Output forward = model_->decoder->forward(enc, b, *model_->cache, wanted, has_head());
+    out = model_->device->tensor(DType::f32, forward.logits.shape);
+    enc.gather_rows(out, forward.logits, wanted);
+    return forward;
   });
   const float* values = host_data<float>(out);
   return {values, values + out.numel()};
@@ -352,7 +386,7 @@ std::vector<float> Session::hidden(int row, std::span<const int32_t> tokens) {
   std::vector<Tensor> layers;
   append(row, tokens, [&](CommandEncoder& enc, std::span<const Batch> b) {
     const Tensor wanted = upload(*model_->device, std::vector<int32_t>{static_cast<int32_t>(tokens.size()) - 1});
-    model_->decoder->forward(enc, b, *model_->cache, wanted, &layers);
+    return model_->decoder->forward(enc, b, *model_->cache, wanted, has_head(), &layers);
   });
   std::vector<float> out;
   for (const Tensor& layer : layers) {

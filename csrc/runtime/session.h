@@ -8,15 +8,21 @@
 // tokens of step k, whose ids feed it on the device. Where a row has a mask, which the host makes from the tokens
 // before it, the forward of step k + 1 runs ahead alone; its draw is a second, small submission of the call that wants
 // it. Whatever else is asked of the session first waits for the step that runs ahead and takes back what it did.
+//
+// verify(row, drafts) is up to eight steps at once: the drawn token and drafts are the rows of one run, each row draws
+// with the noise and the counts of the step that it stands for, and what follows a draft counts as long as the draft is
+// what was drawn. So the tokens are those of plain steps, whoever made the drafts (session_verify.cpp).
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "runtime/hidden_tail.h"
 #include "runtime/model.h"
 #include "state/sequence_state.h"
 
@@ -55,6 +61,16 @@ class Snapshot {
   SequenceState state_;
   std::vector<int32_t> tokens_;
   std::vector<bool> generated_;
+  HiddenTail tail_;
+};
+
+/// What a drafter that stands outside the session needs of a row.
+struct RowView {
+  std::vector<int32_t> tokens;  // in the cache
+  std::vector<bool> generated;
+  Drawn drawn;
+  Sampling sampling;
+  uint32_t draws = 0;
 };
 
 class Session {
@@ -63,8 +79,9 @@ class Session {
 
   int rows() const { return static_cast<int>(rows_.size()); }
   int64_t context() const { return context_; }
+  int64_t vocab() const { return model_->decoder->spec().vocab; }
   int64_t layers() const { return static_cast<int64_t>(model_->decoder->spec().layers.size()); }
-  /// Tokens of a row in the cache; the last drawn one is not yet among them.
+  /// Tokens of a row in the cache; the last drawn one is not yet among them, nor what is verified and not kept yet.
   int64_t length(int row) const { return at(row).state.length(); }
 
   /// Before a row's prefill. Penalties take what the row holds for its prompt; a drawn token that was not run yet, and
@@ -79,7 +96,34 @@ class Session {
   void prefill(int row, std::span<const int32_t> tokens, bool draw);
   /// One token for each of the rows, which are distinct and have a drawn token.
   void step(std::span<const int32_t> rows);
-  const Drawn& drawn(int row) const { return at(row).drawn; }
+  /// The last one, of a verification that is not kept yet too.
+  const Drawn& drawn(int row) const {
+    const Row& r = at(row);
+    return r.verified ? r.verified->drawn.back() : r.drawn;
+  }
+
+  static constexpr int64_t kMostDrafts = 7;  // rows whose sums a device adds as those of one, less the drawn token's
+  /// Runs the row's drawn token and drafts of what follows it. Returns the tokens drawn: one more than drafts that were
+  /// right. They are kept, as by as many steps, unless `keep` says otherwise before anything else is asked of the
+  /// session. A row with a mask, which stands for one draw, has its drafts ignored. Where it fails, the row stays as it
+  /// was.
+  std::vector<Drawn> verify(int row, std::span<const int32_t> drafts);
+  /// Keeps the first `count` tokens of the row's last verify: one at least. The last of them is then the drawn one.
+  void keep(int row, int64_t count);
+  /// Drafts of what follows the row's drawn token, by the model's MTP head or its block drafter; fewer where the
+  /// context ends.
+  std::vector<int32_t> draft_by_mtp(int row, int64_t count);
+  std::vector<int32_t> draft_by_block(int row, int64_t count);
+  /// Logits [count, vocab] of such drafts, for diagnosis; `drafts` are given instead of drawn.
+  std::vector<float> mtp_logits(int row, std::span<const int32_t> drafts);
+  /// Logits [count, vocab] of the first drafts of a block.
+  std::vector<float> block_logits(int row, int64_t count);
+  RowView view(int row);
+  /// For a drafter's row whose tokens are those of `from` so far: it draws as that row will draw.
+  void follow(int row, const RowView& from);
+  /// Tokens of the row in the cache.
+  std::vector<int32_t> tokens(int row);
+
   /// Keeps what a rewind to the row's length needs. Free where the model has neither recurrent layers nor windows.
   void mark(int row);
   /// The last position up to `to` that rewind takes: any, but with recurrent layers and windows only marked ones.
@@ -97,6 +141,12 @@ class Session {
   std::vector<float> hidden(int row, std::span<const int32_t> tokens);
 
  private:
+  /// A verification whose tokens are not kept yet.
+  struct Verified {
+    std::vector<int32_t> run;  // the drawn token, then the drafts that were right
+    std::vector<Drawn> drawn;  // behind each of them
+    std::vector<float> states;
+  };
   struct Row {
     explicit Row(ModelCache& cache) : state(cache) {}
     SequenceState state;
@@ -108,11 +158,15 @@ class Session {
     bool counted = false;  // its row of counts_ may hold something
     Drawn drawn;
     bool has_drawn = false;
+    HiddenTail tail;                               // of models with a head for drafts
+    std::map<int64_t, std::vector<float>> marked;  // the state in front of a marked position
+    std::optional<Verified> verified;
   };
 
   /// What a step draws: row i of the step at i. Two of them: one is read while the next step fills the other.
   struct Draws {
     Tensor ids, logprobs, logprob_ids;
+    Tensor states;  // f32 [rows, state_width] where the model has a head for drafts
   };
   struct RunningStep {
     std::vector<int32_t> rows;
@@ -135,6 +189,8 @@ class Session {
   /// Row i of the logits draws for rows[i]; `sequence` has the same rows on the device.
   void encode_draws(CommandEncoder& enc, const Tensor& logits, std::span<const int32_t> rows, const Tensor& sequence,
                     const Draws& draws);
+  Draws make_draws(int64_t rows) const;
+  static Drawn drawn_of(const Draws& draws, int64_t i, int32_t top_logprobs);
   /// False where nothing could be drawn: the row has no token to go on from.
   bool read_draw(int row, const Draws& draws, int64_t i);
   [[noreturn]] static void fail_draw();
@@ -144,8 +200,35 @@ class Session {
   void write_bias(int row);
   /// Appends tokens to the row by one submission that `encode` fills; where it fails the row stays as it was.
   void append(int row, std::span<const int32_t> tokens,
-              const std::function<void(CommandEncoder&, std::span<const Batch>)>& encode);
+              const std::function<Decoder::Output(CommandEncoder&, std::span<const Batch>)>& encode);
   void committed(Row& row, std::span<const int32_t> tokens, bool generated);
+
+  const MtpHead* mtp() const { return model_->decoder->mtp(); }
+  const BlockHead* block() const { return model_->decoder->block(); }
+  /// The model has a head for drafts, which wants each token's state.
+  bool has_head() const { return mtp() || block(); }
+  int64_t state_width() const { return model_->decoder->state_width(); }
+  /// The row's pending states on the device, with room for `more` behind them.
+  Tensor pending_states(const Row& row, int64_t more) const;
+  /// Batches of pairs of the row that begin at position `first`; ids are the next tokens.
+  std::vector<Batch> pair_batches(int row, const Tensor& ids, int64_t first);
+  /// Keys and values of the head for the pairs that end with `tokens`, which are not in the row yet.
+  /// every: their states. Returns these, for end_pairs once all has run.
+  Tensor encode_pairs(CommandEncoder& enc, int row, std::span<const int32_t> tokens, const Tensor& every);
+  void end_pairs(Row& row, const Tensor& states);
+  /// Pairs of the states that plain steps leave, many at once.
+  void catch_up(int row);
+  /// Drafts behind the drawn token: drawn, or as they are `given`; logits f32 [count, vocab] where wanted.
+  void run_mtp(int row, int64_t count, std::span<const int32_t> given, const Tensor& logits);
+  void run_block(int row, int64_t count, const Tensor& logits);
+  /// Error(usage) unless there is the head and a drawn token; settles the session.
+  void begin_drafts(int row, bool head, const char* name);
+  std::vector<int32_t> drafted(int64_t count) const;
+  /// What the row draws with in steps to come, the one after `first` others at the first row of the logits.
+  SampleArgs args_ahead(int row, const Tensor& logits, int64_t first);
+  std::vector<Drawn> run_verify(int row, std::span<const int32_t> drafts);
+  void close(int row, int64_t count);
+  void close_verified();
 
   /// The step after `ahead` ones that run: 0 begins from the tokens that the host knows, 1 from those on the device.
   RunningStep start_step(std::span<const int32_t> rows, int64_t ahead);
@@ -155,7 +238,7 @@ class Session {
   bool may_run_ahead(std::span<const int32_t> rows) const;
   /// A row has a mask: the host makes the next one from the token of this step.
   bool guided(std::span<const int32_t> rows) const;
-  /// Waits for the step that runs ahead, if any, and takes back what it did.
+  /// Keeps what was verified; waits for the step that runs ahead, if any, and takes back what it did.
   void settle();
   /// Sets the draws and counts on the device to what the host knows of the row.
   void sync(int row);
@@ -174,6 +257,13 @@ class Session {
   Tensor params_, counts_;
   Tensor masks_;            // u32 [rows, words] or none; rows without a mask have all bits set
   Tensor bias_ids_, bias_;  // [rows, the longest list so far] or none
+  struct Verification {
+    Tensor params;  // u8 [kMostDrafts + 1, sizeof(SampleParams)]
+    Tensor counts;  // u32 [kMostDrafts + 1, vocab], when penalties first ask for it
+    Tensor bias_ids, bias;
+    Draws draws;
+  };
+  Verification verification_;
   Draws draws_[2];
   size_t next_draws_ = 0;
   std::vector<int32_t> stepping_;     // rows that ids_ and positions_ stand for; empty: none

@@ -6,6 +6,11 @@
 #include "runtime/session.h"
 
 namespace saragossa {
+namespace {
+
+std::span<const float> floats_of(const Tensor& t) { return {host_data<float>(t), static_cast<size_t>(t.numel())}; }
+
+}  // namespace
 
 void Session::RunningStep::wait() const {
   done.wait();
@@ -55,7 +60,10 @@ Session::RunningStep Session::start_step(std::span<const int32_t> rows, int64_t 
   advance_states(b, rows, KeepStates::last, !model_->device->asynchronous());
   RunningStep step{{rows.begin(), rows.end()}, std::exchange(next_draws_, 1 - next_draws_), of_groups(b), {}, {}, {}};
   auto enc = model_->device->begin();
-  const Tensor logits = model_->decoder->forward(*enc, step.batches, *model_->cache, identity_.slice(0, n)).logits;
+  const Decoder::Output out =
+      model_->decoder->forward(*enc, step.batches, *model_->cache, identity_.slice(0, n), has_head());
+  const Tensor& logits = out.logits;
+  if (has_head()) enc->copy(draws_[step.draws].states.slice(0, n), out.every);
   const bool draw_later = ahead > 0 && guided(rows);
   if (!draw_later) encode_end(*enc, step, logits);
   stepping_.clear();  // until the step is done, what the device holds is not to be trusted
@@ -83,6 +91,7 @@ void Session::start_draw(RunningStep& step) {
 void Session::step(std::span<const int32_t> rows) {
   const ModelLock lock(*model_);
   if (rows.empty()) return;
+  close_verified();
   for (const int32_t row : rows) {
     const Row& r = at(row);
     if (!r.has_drawn) fail(ErrorKind::usage, "session: row ", row, " has no drawn token to go on from");
@@ -118,11 +127,18 @@ void Session::step(std::span<const int32_t> rows) {
     committed(r, std::span(&r.drawn.id, 1), true);
   }
   bool drawn = true;
-  for (size_t i = 0; i < rows.size(); ++i) drawn &= read_draw(rows[i], draws_[step->draws], static_cast<int64_t>(i));
+  const Draws& draws = draws_[step->draws];
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (has_head()) at(rows[i]).tail.append(floats_of(draws.states.slice(static_cast<int64_t>(i), 1)));
+    drawn &= read_draw(rows[i], draws, static_cast<int64_t>(i));
+  }
   if (!drawn) fail_draw();
+  if (has_head())
+    for (const int32_t row : rows) catch_up(row);
 }
 
 void Session::settle() {
+  close_verified();
   if (!ahead_) return;
   const RunningStep step = std::move(*ahead_);
   ahead_.reset();

@@ -30,13 +30,13 @@ int64_t SequenceState::keys_from(size_t group, int64_t position) const {
   return window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
 }
 
-void SequenceState::reserve(int64_t tokens) {
+void SequenceState::reserve(int64_t tokens, int64_t from) {
   const int64_t size = cache_->block_tokens();
   for (size_t g = 0; g < blocks_.size(); ++g) {
     KvCache& cache = cache_->group(g);
     std::vector<int32_t>& blocks = blocks_[g];
-    const auto written = static_cast<size_t>(length_ / size);  // first block that gets new tokens
-    if (written < blocks.size() && blocks[written] >= 0 && cache.shared(blocks[written])) {
+    for (auto written = static_cast<size_t>(from / size); written < blocks.size(); ++written) {
+      if (blocks[written] < 0 || !cache.shared(blocks[written])) continue;
       const int32_t mine = cache.copy(blocks[written]);
       cache.release(blocks[written]);
       blocks[written] = mine;

@@ -26,8 +26,10 @@ class SequenceState {
   /// Blocks of a group, from position 0; -1 where they were given back behind a window.
   const std::vector<int32_t>& blocks(size_t group) const { return blocks_[group]; }
 
-  /// Blocks for `tokens` more; the first one that is written to is made private before.
-  void reserve(int64_t tokens);
+  /// Blocks for `tokens` more; what is written to is made private before: the block of position `from`, which may lie
+  /// in front of the end, and those behind it.
+  void reserve(int64_t tokens, int64_t from);
+  void reserve(int64_t tokens) { reserve(tokens, length_); }
 
   /// Slots of a step of `rows` that was reserved: where it starts from (-1: zeros), and what each row leaves (-1:
   /// nothing). Steps follow each other: one may be told before the one in front of it is committed.

@@ -14,11 +14,22 @@ from saragossa.engine import loading
 from saragossa.engine.batch import generate_batch
 from saragossa.engine.generation import Timing, stream_tokens
 from saragossa.engine.memory import peak_rss_bytes
-from saragossa.engine.options import Chunk, Completion, GenerationOptions, Metrics
+from saragossa.engine.options import (
+    Chunk,
+    Completion,
+    GenerationOptions,
+    Metrics,
+    SpeculationMethod,
+    check_speculation,
+)
 from saragossa.engine.session import Progress, Session
+from saragossa.engine.speculation import DRAFT_TOKENS, Speculator, check_vocabulary
 from saragossa.errors import UsageError
+from saragossa.models import read_config_json
+from saragossa.models.block_drafter import is_block_drafter
 from saragossa.text.generation_defaults import GenerationDefaults
 from saragossa.text.tokenizer import Tokenizer
+from saragossa.weights.checkpoint import load_spec
 from saragossa.weights.locate import locate
 
 if TYPE_CHECKING:
@@ -36,7 +47,10 @@ class LLM:
     device: "auto", "cpu" or "metal". threads: of the CPU device; None or 0: the performance cores.
     exact: float32 activations and cache, weights as stored. kv: how keys and values are stored, "bf16" (the
     default), "u8" (8 bits: about half the memory) or "f32". context: tokens of a sequence at most; None: the
-    model's own. Raises saragossa.errors.SaragossaError subclasses that name what is wrong and the cure.
+    model's own. speculate: who drafts tokens ahead, for speed alone: "mtp" (the checkpoint's own head),
+    "draft" (the model `draft_model`, with the same tokenizer), "lookup" (what stood in the text before) or
+    "off"; draft_tokens: at most, 1 to 7.
+    Raises saragossa.errors.SaragossaError subclasses that name what is wrong and the cure.
 
     >>> with saragossa.LLM("demo") as llm:
     ...     print(llm.chat([{"role": "user", "content": "Hello"}]).text)
@@ -51,17 +65,39 @@ class LLM:
         exact: bool | None = None,
         kv: str | None = None,
         context: int | None = None,
+        speculate: SpeculationMethod | None = None,
+        draft_model: str | Path | None = None,
+        draft_tokens: int | None = None,
         revision: str | None = None,
         allow_download: bool = True,
         progress: bool = False,
     ) -> None:
+        method = check_speculation(speculate, draft_model, draft_tokens)
         self.model_dir = locate(
             path_or_repo, revision=revision, allow_download=allow_download, progress=progress
         )
+        draft_dir = None
+        if draft_model is not None:
+            draft_dir = locate(draft_model, allow_download=allow_download, progress=progress)
         start = time.perf_counter()
+        block = draft_dir is not None and is_block_drafter(read_config_json(draft_dir))
+        if draft_dir is not None and not block:
+            load_spec(draft_dir)  # what is wrong with it is said before the model's weights are loaded
+            check_vocabulary(self.model_dir, draft_dir)
         loaded = loading.load(
-            self.model_dir, device=device, threads=threads, exact=exact, kv=kv, context=context
+            self.model_dir,
+            device=device,
+            threads=threads,
+            exact=exact,
+            kv=kv,
+            context=context,
+            mtp=method == "mtp",
+            block_drafter=draft_dir if block else None,
         )
+        draft = None
+        if draft_dir is not None and not block:
+            draft = loading.load_draft(draft_dir, loaded, device=device, threads=threads, exact=exact, kv=kv)
+        self.speculator = Speculator(method, draft_tokens or DRAFT_TOKENS, method == "mtp", draft, block)
         self.tokenizer = Tokenizer.from_dir(self.model_dir, vocab=loaded.spec.decoder.vocab)
         _core.trim_heap()
         self.load_seconds = time.perf_counter() - start
@@ -76,6 +112,7 @@ class LLM:
     def close(self) -> None:
         """Let go of the weights and the cache. Further calls raise UsageError."""
         self._loaded = None
+        self.speculator = Speculator("off", DRAFT_TOKENS)
 
     def __enter__(self) -> Self:
         return self
@@ -139,7 +176,7 @@ class LLM:
     def session(self) -> Session:
         """A fresh sequence, for step-by-step work: prefill(ids), step()."""
         loaded = self.loaded
-        return Session(loaded.model, self.context, loaded.chunk)
+        return Session(loaded.model, self.context, loaded.chunk, self.speculator)
 
     def stream(
         self,
@@ -193,7 +230,8 @@ class LLM:
     ) -> Completion | list[Completion]:
         """Complete a prompt (a string or token ids), or each of a list of them, decoded together.
 
-        Only what the options say applies: the default is greedy. See GenerationOptions.
+        Only what the options say applies: the default is greedy. See GenerationOptions. A list is decoded
+        without drafts: its rows share the weights' loads already.
         """
         chosen = _chosen(options, overrides)
         if _is_prompt(prompts):

@@ -17,6 +17,7 @@ from saragossa.errors import SaragossaError, UsageError
 
 if TYPE_CHECKING:
     from saragossa.engine.bench import Report
+    from saragossa.engine.bench_speculation import SpeculationReport
 
 PREFILL = (128, 512, 2048)
 DEPTHS = (0, 512, 2048)
@@ -26,6 +27,10 @@ COLUMNS = ("kind", "tokens", "depth", "tok_s", "tok_s_min", "tok_s_max", "runs")
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
     loading.check_engine_options(args)
+    if args.speculate not in (None, "off") or args.draft_model is not None:
+        return run_speculation(args)
+    if args.prompt_file is not None:
+        raise UsageError("--prompt-file is of --speculate alone", cure="add --speculate NAME")
     plot = None if args.plot is None else check_plot(Path(args.plot))
     from saragossa.engine.bench import measure
 
@@ -55,6 +60,63 @@ def run(args: argparse.Namespace) -> int:
     if plot is not None:
         draw(args.model, report, plot)
     return 0
+
+
+def run_speculation(args: argparse.Namespace) -> int:
+    """Drafts beside plain decoding."""
+    if args.plot is not None or args.prefill is not None or args.depths is not None:
+        raise UsageError("--plot, --prefill and --depths do not go with --speculate", cure="leave them out")
+    from saragossa.engine import bench_speculation
+
+    text = bench_speculation.TEXT
+    if args.prompt_file is not None:
+        text = Path(args.prompt_file).read_text(encoding="utf-8")
+    with loading.open_model(args) as model:
+        ids = model.tokenize(text)
+        if len(ids) + 1 + args.tokens > model.context:
+            raise UsageError(
+                f"--tokens: {args.tokens} behind a prompt of {len(ids)} do not fit the context of "
+                f"{model.context}",
+                cure="ask for less, or raise --context as far as the model allows",
+            )
+        report = bench_speculation.measure(
+            model,
+            model.speculator.method,
+            ids,
+            tokens=args.tokens,
+            repeat=args.repeat,
+            progress=lambda what: print(what, file=sys.stderr) if sys.stderr.isatty() else None,
+        )
+    values = {**dataclasses.asdict(report), "speedup": report.speedup}
+    if args.json:
+        print(json.dumps({"model": args.model, "machine": machine.describe(), **values}, indent=1))
+    elif args.csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(["model", *values])
+        writer.writerow([args.model, *(f"{v:.4f}" if isinstance(v, float) else v for v in values.values())])
+    else:
+        print_speculation(args.model, report)
+    return 0
+
+
+def print_speculation(name: str, report: SpeculationReport) -> None:
+    """One line a figure."""
+
+    def rates(median: float, low: float, high: float) -> str:
+        return f"{median:.1f} tok/s ({low:.1f} to {high:.1f})"
+
+    rows = {
+        "plain": rates(report.plain_tok_s, report.plain_tok_s_min, report.plain_tok_s_max),
+        report.method: rates(report.tok_s, report.tok_s_min, report.tok_s_max),
+        "speedup": f"{report.speedup:.2f}",
+        "drafts accepted": f"{100 * report.acceptance:.1f} %",
+        "tokens per verification": f"{report.tokens_per_verification:.2f}",
+        "verifications": f"{report.verifications}, and {report.plain_steps} steps without drafts",
+        "the tokens are the same": f"{report.tokens} in each of {report.runs} runs",
+    }
+    print(f"{name} on {report.device}")
+    for label, value in rows.items():
+        print(f"{label + ':':25}{value}")
 
 
 def check_lengths(args: argparse.Namespace, context: int) -> None:

@@ -20,6 +20,9 @@ def check_engine_options(args: argparse.Namespace) -> None:
         raise ParameterError(
             "kv", f"--kv: found {args.kv}, accepted with --exact is f32", cure="leave one of them out"
         )
+    from saragossa.engine.options import check_speculation
+
+    check_speculation(args.speculate, args.draft_model, args.draft_tokens)
 
 
 def open_model(args: argparse.Namespace) -> LLM:
@@ -33,5 +36,8 @@ def open_model(args: argparse.Namespace) -> LLM:
         exact=True if args.exact else None,
         kv=args.kv,
         context=args.context,
+        speculate=args.speculate,
+        draft_model=args.draft_model,
+        draft_tokens=args.draft_tokens,
         progress=sys.stderr.isatty(),
     )

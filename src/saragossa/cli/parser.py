@@ -12,6 +12,7 @@ from typing import NoReturn, Protocol
 from saragossa.cli.sampling_options import GENERATE_MAX_TOKENS, add_sampling_options
 
 DEVICES = ("auto", "cpu", "metal")
+DRAFTERS = ("off", "mtp", "draft", "lookup")
 _GLOBAL = ("--debug",)
 _MODEL = "a folder, a repository of the Hugging Face Hub (OWNER/NAME, with @REVISION), or demo"
 _EPILOG = """\
@@ -146,6 +147,23 @@ def _add_engine_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_draft_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "drafts", "tokens that are guessed and verified: faster or not, the same text"
+    )
+    group.add_argument(
+        "--speculate",
+        choices=DRAFTERS,
+        help="who guesses: the model's MTP head, a draft model, what stood before, or nobody (default: off)",
+    )
+    group.add_argument(
+        "--draft-model", type=name, metavar="MODEL", help="a small model with the same tokenizer"
+    )
+    group.add_argument(
+        "--draft-tokens", type=positive, metavar="N", help="guesses at most, 1 to 7 (default: 5)"
+    )
+
+
 def _add_chat_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("chat template")
     group.add_argument("--system", metavar="TEXT", help="the system message")
@@ -162,6 +180,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     _add_chat_options(parser)
     add_sampling_options(parser, "default: what the model's generation_config.json says")
     _add_engine_options(parser)
+    _add_draft_options(parser)
 
 
 def _add_generate(parser: argparse.ArgumentParser) -> None:
@@ -187,6 +206,7 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--json", action="store_true", help="print one JSON object at the end")
     output.add_argument("--metrics", action="store_true", help="print speed and memory on stderr")
     _add_engine_options(parser)
+    _add_draft_options(parser)
 
 
 def _add_models(command: _Command) -> None:
@@ -259,7 +279,11 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plot", type=name, metavar="FILE.png", help="draw the figures (needs the devtools extra)"
     )
+    parser.add_argument(
+        "--prompt-file", type=name, metavar="FILE", help="with --speculate: the text to go on from"
+    )
     _add_engine_options(parser)
+    _add_draft_options(parser)
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:

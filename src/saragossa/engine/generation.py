@@ -105,6 +105,6 @@ def stream_tokens(
         if chunk.finish_reason is not None:
             return
         start = time.perf_counter()
-        token = session.step()
+        token = session.step(limit - len(stream.token_ids))
         timing.decode_s += time.perf_counter() - start
         timing.decoded += 1

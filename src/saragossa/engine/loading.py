@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saragossa import _core, runtime_flags
-from saragossa.errors import ParameterError
+from saragossa.errors import ConfigError, ParameterError
 from saragossa.models.spec import ModelSpec
 from saragossa.runtime_flags import Value
-from saragossa.weights.bind import bind
+from saragossa.weights.bind import BoundTensor, bind
 from saragossa.weights.checkpoint import load_spec
 from saragossa.weights.safetensors import SafetensorsIndex
 
@@ -48,6 +48,18 @@ def open_device(
     exact: with those of EXACT. kv: how keys and values are stored, bf16, u8 or f32; None: the switch's.
     switches: by field name; they win over all of these.
     """
+    values = _values(name, threads=threads, exact=exact, kv=kv, switches=switches)
+    return _open(name, values), dict(values)
+
+
+def _values(
+    name: str,
+    *,
+    threads: int | None,
+    exact: bool | None,
+    kv: str | None,
+    switches: Mapping[str, Value] | None,
+) -> dict[str, Value]:
     if exact not in (None, True, False):
         raise ParameterError("exact", f"exact: found {exact!r}, accepted is True or False")
     if kv not in (None, *KV_DTYPES):
@@ -60,8 +72,11 @@ def open_device(
         switches = {"kv_dtype": kv, **(switches or {})}
     if not isinstance(name, str):
         raise ParameterError("device", f"device: found {name!r}, accepted is auto, cpu or metal")
-    values = switch_values(threads=threads, exact=exact, switches=switches)
-    device = _core.Device(
+    return switch_values(threads=threads, exact=exact, switches=switches)
+
+
+def _open(name: str, values: Mapping[str, Value]) -> _core.Device:
+    return _core.Device(
         name,
         fused=bool(values["fused"]),
         activations=str(values["activations"]),
@@ -81,7 +96,6 @@ def open_device(
         metal_command_macs=int(values["metal_command_macs"]),
         kernel_cache=_kernel_cache(name),
     )
-    return device, dict(values)
 
 
 def switch_values(
@@ -115,22 +129,51 @@ def load(
     kv: str | None = None,
     context: int | None = None,
     switches: Mapping[str, Value] | None = None,
+    mtp: bool = False,
+    block_drafter: Path | None = None,
+    on: _core.Device | None = None,
 ) -> Loaded:
     """Check everything that can be checked without reading weights, then bind them to a device.
 
     switches: by field name, before those of the environment and of `exact`.
+    mtp: with the head for multi-token prediction. block_drafter: folder of a DFlash drafter for this model.
+    on: a device that is open already.
     """
-    on, values = open_device(device, threads=threads, exact=exact, kv=kv, switches=switches)
-    spec = load_spec(folder)
+    values = _values(device, threads=threads, exact=exact, kv=kv, switches=switches)
+    on = _open(device, values) if on is None else on
+    spec = load_spec(folder, mtp=mtp)
+    beside: list[BoundTensor] = []
+    if block_drafter is not None:
+        spec, beside = _with_block_drafter(spec, block_drafter)
     limit = spec.decoder.max_context
     if context is not None and not (type(context) is int and 1 <= context <= limit):
         raise ParameterError(
             "context", f"context: found {context!r}, accepted is 1 to {limit}, the model's own"
         )
     context = context or limit
-    tensors = bind(spec, SafetensorsIndex.open(folder))
+    tensors = bind(spec, SafetensorsIndex.open(folder)) + beside
     blocks = -(-context // BLOCK_TOKENS) * CACHE_SEQUENCES
     model = _core.Model(
         on, spec.decoder, tensors, blocks=blocks, block_tokens=BLOCK_TOKENS, kv_dtype=str(values["kv_dtype"])
     )
     return Loaded(model, on, spec, context, int(str(values["prefill_chunk"])))
+
+
+def _with_block_drafter(spec: ModelSpec, folder: Path) -> tuple[ModelSpec, list[BoundTensor]]:
+    from saragossa.models import read_config_json
+    from saragossa.models.block_drafter import attach
+
+    index = SafetensorsIndex.open(folder)
+    try:
+        spec, own = attach(spec, read_config_json(folder), index)
+    except ConfigError as exc:
+        raise ConfigError(f"{folder / 'config.json'}: {exc.message}", cure=exc.cure) from exc
+    return spec, bind(own, index)
+
+
+def load_draft(
+    folder: Path, target: Loaded, *, device: str, threads: int | None, exact: bool | None, kv: str | None
+) -> Loaded:
+    """A draft model beside `target`, on its device and with its context, as far as it goes."""
+    context = min(target.context, load_spec(folder).decoder.max_context)
+    return load(folder, device=device, threads=threads, exact=exact, kv=kv, context=context, on=target.device)

@@ -56,8 +56,9 @@ class SequenceBytes:
 def sequence_bytes(decoder: DecoderSpec, kv_dtype: str) -> SequenceBytes:
     """kv_dtype: bf16, f32 or u8. Layers that take another's keys add nothing."""
     full, recurrent = 0, 0
+    heads = [*(decoder.mtp.layers if decoder.mtp else ()), *(decoder.block.layers if decoder.block else ())]
     sliding: dict[int, int] = {}
-    for layer in decoder.layers:
+    for layer in (*decoder.layers, *heads):
         if layer.delta is not None:
             recurrent += delta_state_bytes(layer.delta)
         attention = layer.attention

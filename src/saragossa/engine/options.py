@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from saragossa.errors import ParameterError
 from saragossa.text.generation_defaults import MAX_REPETITION_PENALTY, MAX_TEMPERATURE, GenerationDefaults
 from saragossa.text.stop import check_stops
 
 FinishReason = Literal["stop", "length"]
+SpeculationMethod = Literal["off", "mtp", "draft", "lookup"]
 MAX_TOP_LOGPROBS = 20  # as OpenAI allows
 GREEDY_BELOW = 1e-5  # a temperature below this is greedy: the logits over it would overflow
 MAX_LOGIT_BIAS = 1024  # entries; OpenAI allows 300
+MAX_DRAFT_TOKENS = 7  # verified at once, beside the drawn token
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class GenerationOptions:
     stop: strings that end the text; they are not part of it.
     top_logprobs: None: no log probabilities; n: of each token and of the n likeliest.
     ignore_eos: go on past end tokens.
+    speculate: who drafts tokens ahead ("off", "mtp", "draft", "lookup"); None: as the LLM was loaded. It
+    changes speed alone. draft_tokens: drafts at most, 1 to 7; None: the LLM's.
     """
 
     max_tokens: int | None = None
@@ -46,6 +50,8 @@ class GenerationOptions:
     stop: str | Sequence[str] = ()
     top_logprobs: int | None = None
     ignore_eos: bool = False
+    speculate: SpeculationMethod | None = None
+    draft_tokens: int | None = None
 
     def validate(self) -> None:
         """Raise ParameterError that names the first parameter that is out of range or no number."""
@@ -68,6 +74,7 @@ class GenerationOptions:
             )
         check_stops(self.stop)
         self._validate_bias()
+        _check_drafts(self.speculate, self.draft_tokens)
 
     def _validate_bias(self) -> None:
         if not isinstance(self.logit_bias, Mapping):
@@ -127,6 +134,34 @@ class GenerationOptions:
             "top_logprobs": -1 if self.top_logprobs is None else self.top_logprobs,
             "bias": sorted((int(token), float(value)) for token, value in self.logit_bias.items()),
         }
+
+
+def check_speculation(method: object, draft_model: object, draft_tokens: object) -> SpeculationMethod:
+    """The method that a model is to be loaded for. Raises ParameterError, before anything is fetched."""
+    _check_drafts(method, draft_tokens)
+    if method is None:
+        method = "off" if draft_model is None else "draft"
+    if method == "draft" and draft_model is None:
+        raise ParameterError(
+            "draft_model", "speculate is 'draft', but no draft model is named", cure="name one: draft_model"
+        )
+    if method != "draft" and draft_model is not None:
+        raise ParameterError(
+            "draft_model",
+            f"a draft model is named, but speculate is {method!r}",
+            cure="leave one of them out, or make speculate 'draft'",
+        )
+    return next(known for known in get_args(SpeculationMethod) if known == method)
+
+
+def _check_drafts(method: object, draft_tokens: object) -> None:
+    methods = get_args(SpeculationMethod)
+    if method is not None and method not in methods:
+        raise ParameterError(
+            "speculate", f"speculate: found {method!r:.80}, accepted is {', '.join(methods)}"
+        )
+    if draft_tokens is not None:
+        _integer("draft_tokens", draft_tokens, 1, MAX_DRAFT_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)

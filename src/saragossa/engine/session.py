@@ -1,11 +1,15 @@
-"""One sequence on a loaded model: prefill in chunks, then a token a step."""
+"""One sequence on a loaded model: prefill in chunks, then a token a step, several where drafts are right."""
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from saragossa import _core
-from saragossa.engine.options import GenerationOptions, TokenLogprobs
+from saragossa.engine.options import MAX_DRAFT_TOKENS, GenerationOptions, TokenLogprobs
+from saragossa.engine.pace import Pace
+from saragossa.engine.speculation import SpeculationStats, Speculator
 from saragossa.errors import ContextLengthError, ParameterError
 
 Progress = Callable[[int, int], None]
@@ -25,23 +29,55 @@ class Session:
 
     `prefill` may be called again to go on from where the session stands. Between chunks Python runs, so
     Ctrl-C and `progress(done, total)` get their turn. Not safe for use from several threads at once.
+    Tokens that were drawn ahead of the steps that return them are dropped where anything but a step follows.
     """
 
-    def __init__(self, model: _core.Model, context: int, chunk: int) -> None:
+    def __init__(
+        self, model: _core.Model, context: int, chunk: int, speculator: Speculator | None = None
+    ) -> None:
         self._core = _core.Session(model, 1, context)
         self._chunk = chunk
         self._unread = False  # the last prefill drew a token that no step has returned
         self.context = context
+        self.stats = SpeculationStats()  # since `configure`
+        self._speculator = speculator
+        self._method = speculator.method if speculator is not None else "off"
+        self._drafter = None if speculator is None else speculator.drafter(self._method)
+        self._pace = Pace(0 if speculator is None else speculator.most)
+        self._drawn: tuple[int, list[tuple[int, float]]] | None = None  # the last token
+        self._ahead: deque[tuple[int, list[tuple[int, float]]]] = deque()
+        # Of a verification that is not kept yet: tokens that steps returned.
+        self._returned: int | None = None
 
     def configure(self, options: GenerationOptions) -> None:
         """Sampling of the next draws. Raises ParameterError."""
         options.validate()
+        self._settle()
+        self._configure_drafts(options)
         self._core.configure(0, **options.session_arguments())
+
+    def _configure_drafts(self, options: GenerationOptions) -> None:
+        self.stats = SpeculationStats()
+        speculator = self._speculator
+        if speculator is None:
+            speculator = Speculator("off", MAX_DRAFT_TOKENS)
+        method = options.speculate or speculator.method
+        if method != self._method:
+            self._drafter = speculator.drafter(method)
+            self._method = method
+        self._pace = Pace(options.draft_tokens or speculator.most, speculator.adaptive)
 
     @property
     def length(self) -> int:
-        """Tokens in the cache."""
-        return self._core.length(0)
+        """Tokens in the cache; of those drawn ahead, the ones that steps have returned."""
+        return self._core.length(0) + (self._returned or 0)
+
+    def _settle(self) -> None:
+        """Drop what was drawn ahead and not returned."""
+        if self._returned is not None:
+            self._core.keep(0, self._returned)
+        self._returned = None
+        self._ahead.clear()
 
     def prefill(self, ids: Sequence[int], *, progress: Progress | None = None) -> None:
         """Run `ids`, and draw the token after them for the next `step`.
@@ -53,6 +89,7 @@ class Session:
             raise ContextLengthError(total, self.context)
         if not ids:
             raise ParameterError("prompt", "the prompt is empty", cure="give at least one token")
+        self._settle()
         start = self.length
         self._core.mark(0)
         try:
@@ -68,18 +105,45 @@ class Session:
             raise
         self._unread = True
 
-    def step(self) -> int:
-        """The next token: the one that `prefill` drew, then one a call."""
-        if self._unread:
+    def step(self, wanted: int | None = None) -> int:
+        """The next token: the one that `prefill` drew, then one a call.
+
+        wanted: tokens that this step and those to come will be asked for, where that is known; saves drafts.
+        """
+        if self._ahead and self._returned is not None:
+            self._drawn = self._ahead.popleft()
+            self._returned += 1
+        elif self._unread:
             self._unread = False
+            self._drawn = self._core.drawn(0)
         else:
+            self._settle()
+            self._drawn = self._next(wanted)
+        return self._drawn[0]
+
+    def _next(self, wanted: int | None) -> tuple[int, list[tuple[int, float]]]:
+        start = time.perf_counter()
+        # The drawn token takes a place, and what is drawn behind the last draft needs none.
+        room = self.context - self._core.length(0) - 1
+        most = min(self._pace.wanted(), room, room if wanted is None else wanted - 1)
+        drafts = self._drafter.propose(self._core, 0, most) if self._drafter is not None and most > 0 else []
+        if not drafts:
             self._core.step([0])
-        token: int = self._core.drawn(0)[0]
-        return token
+            if self._drafter is not None:
+                self.stats.plain += 1
+                self._pace.plain(time.perf_counter() - start)
+            return self._core.drawn(0)
+        drawn = self._core.verify(0, drafts)
+        accepted = len(drawn) - 1
+        self.stats.add(SpeculationStats(1, len(drafts), accepted))
+        self._pace.verified(len(drafts), accepted, time.perf_counter() - start)
+        self._ahead.extend(drawn[1:])
+        self._returned = 1
+        return drawn[0]
 
     def logprobs(self) -> TokenLogprobs | None:
         """Of the last token, where the options asked for them."""
-        pairs = self._core.drawn(0)[1]
+        pairs = self._drawn[1] if self._drawn is not None else []
         if not pairs:
             return None
         (token, logprob), *top = pairs
@@ -91,9 +155,11 @@ class Session:
         Any, but for models with recurrent layers or windows: of those the ends of prompts and of their chunks
         are kept, the latest ones densest.
         """
+        self._settle()
         return self._core.rewindable(0, to)
 
     def rewind(self, to: int) -> None:
         """Back to the first `to` tokens. Raises UsageError beyond the end, SnapshotNeededError."""
+        self._settle()
         self._unread = False
         self._core.rewind(0, to)

@@ -118,6 +118,20 @@ class MtpSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockSpec:
+    """A block drafter (DFlash, arXiv 2602.06036): layers of its own, the decoder's embedding and head.
+
+    Its keys and values of a token come from norm(fc(states behind the decoder's layers `taps`)); of a block
+    of `size` tokens, the drawn one and then `mask`, each row sees all.
+    """
+
+    layers: tuple[LayerSpec, ...]
+    taps: tuple[int, ...]
+    size: int
+    mask: int
+
+
+@dataclass(frozen=True, slots=True)
 class DecoderSpec:
     """A decoder: embedding, layers, final norm, head."""
 
@@ -132,6 +146,7 @@ class DecoderSpec:
     tied: bool = False  # the head is the embedding
     per_layer_vocab: int = 0  # Gemma 4: rows of the table of per-layer inputs; 0: there are none
     mtp: MtpSpec | None = None
+    block: BlockSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +167,8 @@ class TensorSpec:
       Gemma 4: router_norm, router_scale [experts], moe_norm (of the experts' input), moe_post_norm,
       dense_post_norm (of each branch), per_layer_gate, per_layer_proj, per_layer_norm, layer_scalar [1].
       Gemma 4, once: per_layer_embed, per_layer_model_proj, per_layer_model_norm.
+      Block drafter: block.fc [hidden, taps * hidden], block.hidden_norm, block.norm,
+      `block.layers.{i}.{part}`.
       MTP: mtp.fc [hidden, 2 * hidden], mtp.embed_norm, mtp.hidden_norm, mtp.norm, `mtp.layers.{i}.{part}`.
     name: the checkpoint's name without the `.weight` suffix for modules
       (`model.layers.0.self_attn.q_proj`), with it for plain tensors (`model.norm.weight`, `...q_proj.bias`).

@@ -46,7 +46,7 @@ class ScriptedSession:
         self.prompt = list(ids)
         self.length += len(ids)
 
-    def step(self) -> int:
+    def step(self, wanted: int | None = None) -> int:
         self.steps += 1
         return self.script[self.steps - 1]
 
