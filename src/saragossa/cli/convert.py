@@ -17,7 +17,7 @@ def run(args: argparse.Namespace) -> int:
     if args.mode == "affine" and args.bits is None:
         raise UsageError("--mode affine has no effect without --bits", cure="add --bits 4")
     if args.override and args.bits is None and args.mode is None:
-        raise UsageError("--override has no effect without --bits", cure="add --bits 4")
+        raise UsageError("--override has no effect without --bits or --mode", cure="add --bits 4")
     from saragossa.weights.convert import convert
 
     report = convert(

@@ -247,7 +247,8 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATTERN=BITS[:GROUP]",
-        help="other bits for modules with such a name, as 'lm_head=8'; =float leaves them; may be repeated",
+        help="other bits for modules with such a name, as 'lm_head=8', or =mxfp4, =mxfp8; =float leaves "
+        "them; may be repeated",
     )
     parser.add_argument(
         "--no-mtp",

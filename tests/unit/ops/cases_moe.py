@@ -28,8 +28,8 @@ def rolled(out: int, n_in: int, form: Form, by: int) -> Quantised:
     return replace(w, **{n: np.roll(getattr(w, n), by, axis=0) for n in names})
 
 
-def kind(form: Form) -> str:
-    return f"mxfp{form[0]}" if form[2] == "u8" else f"{form[0]}bits"
+def named(form: Form) -> str:
+    return f"mxfp{form[0]}" if form[2] == "u8" else f"{form[0]}bits{form[1]}"
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Moe:
     ids: str = "spread"  # or "one": all rows have the same experts
 
     def __str__(self) -> str:
-        bits, group, dtype = self.form
+        bits, _, dtype = self.form
         parts = [f"{self.rows}x{self.top_k}of{self.count}", f"{self.hidden}x{self.inner}+{self.shared}"]
-        parts += [f"{kind(self.form)}{group}" if bits else dtype, self.act, self.ids]
+        parts += [named(self.form) if bits else dtype, self.act, self.ids]
         parts += ["fused"] if self.fused else []
-        parts += [f"up{kind(self.up)}"] if self.up else []
-        parts += [f"shared{kind(self.shared_form)}"] if self.shared_form else []
+        parts += [f"up{named(self.up)}"] if self.up else []
+        parts += [f"shared{named(self.shared_form)}"] if self.shared_form else []
         return "-".join(parts)
 
     def gate_up(self) -> tuple[Quantised, Quantised]:

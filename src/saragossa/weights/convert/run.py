@@ -48,12 +48,12 @@ def convert(
 ) -> Report:
     """Converts the model `src`, an HF folder or a GGUF file, into the new folder `dst`.
 
-    bits: quantise every linear and embedding to 2, 3, 4, 5, 6 or 8 bits in groups of `group_size` (32,
-    64, 128; default 64), as `mlx_lm.convert` does; mode: or to mxfp4 or mxfp8, which say bits and group
-    size themselves. Without either an HF folder keeps its weights and a GGUF file its own
-    quantisation. dtype: bfloat16, float16 or float32 for what is not quantised.
-    overrides: PATTERN=BITS[:GROUP] or PATTERN=float, each for the modules whose name the pattern
-    matches. mtp: keep the multi-token prediction of a model that has one.
+    bits: quantise every linear, embedding and expert to 2, 3, 4, 5, 6 or 8 bits in groups of
+    `group_size` (32, 64, 128; default 64), as `mlx_lm.convert` does; mode: or to mxfp4 or mxfp8, which
+    say bits and group size themselves. Without either an HF folder keeps its weights and a GGUF file
+    its own quantisation. dtype: bfloat16, float16 or float32 for what is not quantised.
+    overrides: PATTERN=BITS[:GROUP], =mxfp4, =mxfp8 or =float, each for the modules whose name the
+    pattern matches. mtp: keep the multi-token prediction of a model that has one.
     Raises UsageError on bad options, ConvertError on bad input or a failed write; `dst` then does
     not exist. `dst` must not exist before.
     """

@@ -9,22 +9,23 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from saragossa.errors import ConvertError, UsageError
-from saragossa.weights.quantization import Format, canonical, spellings
+from saragossa.weights.quantization import MODES, Format, canonical, spellings
 
 from .plan import quantization_block
 from .quantize import check_format
 
-# What decides where a token goes is small: 8 bits, as mlx-lm has it.
+# What decides where a token goes is small: 8 bits, affine whatever the mode is, as mlx-lm has it.
 _ROUTERS = ("router", "shared_gate")
 _ROUTER_BITS, _ROUTER_GROUP = 8, 64
 # The projection in front of the multi-token prediction stays as it is, as in published files.
 _FLOAT = ("mtp.fc",)
-_VALUE = re.compile(r"(?P<bits>\d+)(?::(?P<group>\d+))?|float")
+_MODES = tuple(mode for mode in MODES if mode != "affine")  # which say bits and group size themselves
+_VALUE = re.compile(rf"(?P<bits>\d+)(?::(?P<group>\d+))?|(?P<mode>{'|'.join(_MODES)})|float")
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """PATTERN=BITS[:GROUP] or PATTERN=float; scheme: None leaves a module as float."""
+    """PATTERN=BITS[:GROUP], =mxfp4, =mxfp8 or =float; scheme: None leaves a module as float."""
 
     text: str
     pattern: str
@@ -32,16 +33,18 @@ class Override:
 
     @classmethod
     def parse(cls, text: str, default: Format) -> Override:
-        """Affine; without a group that of `default` counts if it is affine, too. Raises UsageError."""
+        """Bits are affine, without a group in that of `default` if it is, too. Raises UsageError."""
         pattern, equals, value = text.rpartition("=")
         match = _VALUE.fullmatch(value)
         if not equals or not pattern or match is None:
             raise UsageError(
                 f"override {text!r:.100} is not understood",
-                cure="write PATTERN=BITS, PATTERN=BITS:GROUP or PATTERN=float, such as 'lm_head=8'",
+                cure="write PATTERN=BITS, =BITS:GROUP, =mxfp4, =mxfp8 or =float, such as 'lm_head=8'",
             )
         if value == "float":
             return cls(text, pattern, None)
+        if match["mode"]:
+            return cls(text, pattern, check_format(None, None, match["mode"]))
         usual = default.group_size if default.mode == "affine" else None
         try:
             scheme = check_format(
@@ -91,7 +94,7 @@ class Schemes:
         if chosen is not None:
             self._effective[chosen] = True
         if own:
-            self._entries[module] = {"group_size": wanted.group_size, "bits": wanted.bits}
+            self._entries[module] = _entry(wanted)
         self._quantised += 1
         return wanted
 
@@ -138,3 +141,11 @@ class Schemes:
             return default, False
         group = default.group_size if columns % _ROUTER_GROUP else _ROUTER_GROUP
         return Format(_ROUTER_BITS, group), True
+
+
+def _entry(of: Format) -> dict[str, Any]:
+    """A module's own in config.json. One without a mode is affine, whatever the file's mode is."""
+    block = quantization_block(of)
+    if of.mode == "affine":
+        del block["mode"]  # as mlx-lm writes routers
+    return block
