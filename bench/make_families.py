@@ -5,7 +5,7 @@
 
     a3b-slice    four layers of Qwen3.6-35B-A3B (three gated delta nets, one attention; 256 experts of which a
                  token takes 8, and the shared one), with a small vocabulary: layers are what is measured
-    delta-stack  six gated delta nets of Qwen3.6-35B-A3B with dense MLPs, for prefill
+    delta-stack  eight layers of the same with dense MLPs (six gated delta nets, two attentions), for prefill
 
 The environment is that of make_models.py. Both leave bf16/ (transformers), mlx4/ (4 bits, groups of 64) and
 q4_0.gguf with weights of the same sizes; what the weights say does not change the work.
@@ -56,9 +56,10 @@ EXPERTS: dict[str, Any] = {
     "shared_expert_intermediate_size": 512,
 }
 DELTA, ATTENTION = "linear_attention", "full_attention"
+PERIOD = [DELTA, DELTA, DELTA, ATTENTION]
 MODELS = {
-    "a3b-slice": ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeTextConfig", [DELTA, DELTA, DELTA, ATTENTION], EXPERTS),
-    "delta-stack": ("Qwen3_5ForCausalLM", "Qwen3_5TextConfig", [DELTA] * 6, {"intermediate_size": 6144}),
+    "a3b-slice": ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeTextConfig", PERIOD, EXPERTS),
+    "delta-stack": ("Qwen3_5ForCausalLM", "Qwen3_5TextConfig", PERIOD * 2, {"intermediate_size": 6144}),
 }
 
 

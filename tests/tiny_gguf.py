@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ Kind = GGMLQuantizationType
 Weights = dict[str, npt.NDArray[np.float32]]
 
 HIDDEN, INNER, LAYERS, HEADS, KV_HEADS = 256, 512, 2, 4, 2
+EXPERTS, EXPERTS_USED, EXPERT_INNER = 3, 2, 256
 BYTES = [chr(c) for c in [*range(33, 127), *range(161, 173), *range(174, 256)]]
 BYTES += [chr(256 + i) for i in range(256 - len(BYTES))]  # GPT-2's printable stand-ins of all bytes
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -31,6 +33,12 @@ _LINEARS = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_EXPERTS = {
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.switch_mlp.gate_proj",
+    "ffn_up_exps": "mlp.switch_mlp.up_proj",
+    "ffn_down_exps": "mlp.switch_mlp.down_proj",
+}
 _NORMS = {
     "llama": {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"},
     "gemma3": {
@@ -44,11 +52,14 @@ _HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_no
 
 
 def weights_of(arch: str, *, head_dim: int = 64, tied: bool = True, seed: int = 0) -> Weights:
-    """Random weights by Hugging Face names; norms of gemma3 as Hugging Face has them (1 + w is used)."""
+    """Random weights by Hugging Face names; norms of gemma3 as Hugging Face has them (1 + w is used).
+
+    Of qwen3moe the experts by MLX's names, in three dimensions.
+    """
     rng = np.random.default_rng(seed)
 
-    def matrix(rows: int, cols: int) -> npt.NDArray[np.float32]:
-        return (rng.standard_normal((rows, cols)) * 0.1).astype(np.float32)
+    def matrix(*shape: int) -> npt.NDArray[np.float32]:
+        return (rng.standard_normal(shape) * 0.1).astype(np.float32)
 
     def vector(size: int) -> npt.NDArray[np.float32]:
         # multiples of 2^-10: adding one and taking it away again loses nothing in float32
@@ -61,12 +72,19 @@ def weights_of(arch: str, *, head_dim: int = 64, tied: bool = True, seed: int = 
     for i in range(LAYERS):
         prefix = f"model.layers.{i}."
         for short, name in _LINEARS.items():
+            if arch == "qwen3moe" and short.startswith("ffn_"):
+                continue
             out[f"{prefix}{name}.weight"] = matrix(rows[short], cols.get(short, HIDDEN))
             if arch == "qwen2" and short in ("attn_q", "attn_k", "attn_v"):
                 out[f"{prefix}{name}.bias"] = vector(rows[short])
+        if arch == "qwen3moe":
+            out[f"{prefix}mlp.gate.weight"] = matrix(EXPERTS, HIDDEN)
+            for part in ("gate", "up"):
+                out[f"{prefix}mlp.switch_mlp.{part}_proj.weight"] = matrix(EXPERTS, EXPERT_INNER, HIDDEN)
+            out[f"{prefix}mlp.switch_mlp.down_proj.weight"] = matrix(EXPERTS, HIDDEN, EXPERT_INNER)
         for name in _NORMS.get(arch, _NORMS["llama"]).values():
             out[f"{prefix}{name}.weight"] = vector(HIDDEN)
-        if arch in ("qwen3", "gemma3"):
+        if arch in ("qwen3", "qwen3moe", "gemma3"):
             for name in _HEAD_NORMS.values():
                 out[f"{prefix}{name}.weight"] = vector(head_dim)
     if not tied:
@@ -82,7 +100,7 @@ def interleave(weight: npt.NDArray[Any], heads: int) -> npt.NDArray[Any]:
 
 def to_gguf(arch: str, weights: Mapping[str, npt.NDArray[np.float32]]) -> dict[str, npt.NDArray[np.float32]]:
     """The same weights under GGUF's names and in its conventions."""
-    modules = _LINEARS | _NORMS.get(arch, _NORMS["llama"]) | _HEAD_NORMS
+    modules = _LINEARS | _EXPERTS | _NORMS.get(arch, _NORMS["llama"]) | _HEAD_NORMS
     short_of = {name: short for short, name in modules.items()}
     top = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
     out = {}
@@ -113,8 +131,11 @@ def metadata_of(arch: str, *, head_dim: int = 64) -> dict[str, Any]:
         "attention.layer_norm_rms_epsilon": 1e-5,
         "rope.freq_base": 1e5,
     }
-    if arch in ("qwen3", "gemma3"):
+    if arch in ("qwen3", "qwen3moe", "gemma3"):
         keys |= {"attention.key_length": head_dim, "attention.value_length": head_dim}
+    if arch == "qwen3moe":
+        keys |= {"expert_count": EXPERTS, "expert_used_count": EXPERTS_USED}
+        keys |= {"expert_feed_forward_length": EXPERT_INNER}
     if arch == "gemma3":
         keys |= {"attention.sliding_window": 128}
     return {f"{arch}.{key}": value for key, value in keys.items()} | tokenizer_metadata()
@@ -186,7 +207,7 @@ def write_gguf(
             add_value(writer, key, value)
     stored: dict[str, npt.NDArray[Any]] = {}
     for name, value in {**to_gguf(arch, weights), **dict(extra or {})}.items():
-        this = (kinds or {}).get(name, kind if value.ndim == 2 else Kind.F32)
+        this = (kinds or {}).get(name, kind if value.ndim >= 2 else Kind.F32)
         stored[name] = _encode(value, this)
         writer.add_tensor(name, stored[name], raw_dtype=None if this in _SAME else this)
     writer.write_header_to_file()
@@ -218,6 +239,7 @@ def _encode(value: npt.NDArray[np.float32], kind: Kind) -> npt.NDArray[Any]:
     if kind == Kind.F16:
         return value.astype(np.float16)
     if kind in FACTORS and kind.name.endswith("_K"):  # the package has no quantiser for these
-        return random_blocks(kind, *value.shape, seed=len(value))
+        *outer, cols = value.shape
+        return random_blocks(kind, math.prod(outer), cols, seed=len(value)).reshape(*outer, -1)
     encoded: npt.NDArray[Any] = quantize(value, kind)
     return encoded

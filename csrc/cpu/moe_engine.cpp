@@ -85,7 +85,10 @@ struct MoeEngine::Impl {
         pool(p),
         workers(static_cast<size_t>(p.size())) {}
 
-  bool quantised(const Matrix& w) const { return w.bits != 0 && activations != Activations::f32; }
+  /// As of linears: mxfp8 keeps float32 activations.
+  bool quantised(const Matrix& w) const {
+    return w.bits != 0 && activations != Activations::f32 && code_of(w) != kE4M3;
+  }
 
   void sort(const MoeCall& c) {
     plan.sort(c.ids, c.rows, c.top_k, c.count, c.shared > 0, c.rows <= kMatvecRows ? kMatvecRows : kMatmulRows);
@@ -129,7 +132,7 @@ struct MoeEngine::Impl {
       Part& part = parts[static_cast<size_t>(p)];
       for (int i = 0; i < part.n_w; ++i)
         if (owns_packed(part, i)) pack_rows(part, i, input, workers[static_cast<size_t>(w)].rows);
-      if (part.n_w == 2 && part.format[1] == part.format[0]) part.packed[1] = part.packed[0];
+      if (part.n_w == 2 && quantised(part.w[1]) && !owns_packed(part, 1)) part.packed[1] = part.packed[0];
     };
     const auto n = static_cast<int64_t>(parts.size());
     if (values > kPackAlone) return pool.run(n, pack_part);

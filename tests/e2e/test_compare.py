@@ -39,9 +39,9 @@ def compared(doctor: Doctor, a: str, b: str, *arguments: str) -> tuple[int, dict
     return code, json.loads(out)
 
 
-def changed(folder: Path, tensor: str, name: str = NAME) -> Path:
+def changed(folder: Path, tensor: str, source: Path = GOLDEN / NAME) -> Path:
     """A copy of a golden checkpoint in which one tensor has its rows in another order."""
-    shutil.copytree(GOLDEN / name, folder)
+    shutil.copytree(source, folder)
     entry = SafetensorsIndex.open(folder)[tensor]
     with Path(entry.file).open("r+b") as file:
         file.seek(entry.offset)
@@ -98,6 +98,25 @@ def test_the_first_wrong_layer_is_told(doctor: Doctor, tmp_path: Path, layer: in
     assert code == 1
     assert f"layer {layer} is the first that differs" in out
     assert "golden of qwen3" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "tensor"),
+    [
+        ("qwen3_5", 1, "linear_attn.in_proj_a.weight"),
+        ("qwen3_5", 0, "linear_attn.conv1d.weight"),
+        ("gemma4-moe", 1, "experts.down_proj"),
+        ("gemma4-moe", 2, "self_attn.k_proj.weight"),
+    ],
+)
+def test_the_first_wrong_layer_of_a_family(
+    doctor: Doctor, tmp_path: Path, name: str, layer: int, tensor: str
+) -> None:
+    folder = GOLDEN.parent / "families" / name
+    wrong = changed(tmp_path / "wrong", f"model.language_model.layers.{layer}.{tensor}", folder)
+    code, found = compared(doctor, f"cpu:exact@{wrong}", str(folder.with_suffix(".npz")))
+    assert (code, found["layers"]["first"]) == (1, layer)
+    assert compared(doctor, f"cpu:exact@{folder}", str(folder.with_suffix(".npz")))[0] == 0
 
 
 def test_a_wrong_head_is_told_by_its_tokens(doctor: Doctor, tmp_path: Path) -> None:

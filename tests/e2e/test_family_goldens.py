@@ -16,6 +16,7 @@ import pytest
 
 from e2e.test_goldens import DEFAULT, EXACT, check_greedy, greedy, session, teacher_forced
 from golden.mtp_reference import MtpReference
+from saragossa.weights.convert import convert
 from saragossa.weights.safetensors import SafetensorsIndex
 
 FAMILIES = Path(__file__).parents[1] / "golden" / "families"
@@ -81,6 +82,15 @@ def test_older_config_form_gives_the_same_logits(name: str, tmp_path: Path) -> N
     prompt = golden(name)["prompt"].tolist()
     want = session(FAMILIES / name, exact=True).logits(0, prompt)
     assert np.array_equal(session(folder, exact=True).logits(0, prompt), want)
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_a_converted_folder_gives_the_same_logits(name: str, tmp_path: Path) -> None:
+    """Stacked experts, norms with their one (exact in these checkpoints), the prediction beside them."""
+    convert(FAMILIES / name, tmp_path / "out", progress=False)
+    prompt = golden(name)["prompt"].tolist()
+    want = session(FAMILIES / name, exact=True).logits(0, prompt)
+    assert np.array_equal(session(tmp_path / "out", exact=True).logits(0, prompt), want)
 
 
 @pytest.mark.parametrize("name", [n for n, e in ENTRIES.items() if "form" in e and "base" not in e])

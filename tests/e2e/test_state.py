@@ -191,3 +191,22 @@ def test_a_failed_prompt_leaves_the_state(models: dict[str, Loaded]) -> None:
     assert other.step() == first
     other.prefill(PROMPT[40:50])
     assert other.step() == again
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_chunks_of_the_delta_rule_may_be_cut_apart(name: str) -> None:
+    """The default path takes 64 rows at once: where those end, a cut changes no bit."""
+    loaded = saragossa.LLM(GOLDEN / "families" / name, device="cpu").loaded
+    prompt = [2] + [4 + (7 * i * i + 13 * i + 5) % 250 for i in range(229)]
+
+    def last(cuts: list[int]) -> np.ndarray:
+        session = core(loaded)
+        for begin, end in pairwise([0, *cuts]):
+            session.prefill(0, prompt[begin:end], False)
+        return session.logits(0, prompt[session.length(0) :])[-1]
+
+    fresh = last([])
+    for cuts in ([64], [128], [64, 128]):
+        assert np.array_equal(last(cuts), fresh), cuts
+    for cuts in ([64, 192], [50], [7, 100, 131]):
+        assert np.abs(last(cuts) - fresh).max() < 5e-2, cuts

@@ -16,6 +16,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--group-size has no effect without --bits", cure="add --bits 4")
     if args.mode == "affine" and args.bits is None:
         raise UsageError("--mode affine has no effect without --bits", cure="add --bits 4")
+    if args.override and args.bits is None and args.mode is None:
+        raise UsageError("--override has no effect without --bits or --mode", cure="add --bits 4")
     from saragossa.weights.convert import convert
 
     report = convert(
@@ -25,6 +27,8 @@ def run(args: argparse.Namespace) -> int:
         group_size=args.group_size,
         mode=args.mode or "affine",
         dtype=args.dtype,
+        overrides=args.override,
+        mtp=args.mtp,
         progress=sys.stderr.isatty(),
     )
     print(

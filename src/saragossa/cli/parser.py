@@ -242,6 +242,20 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", choices=("bfloat16", "float16", "float32"), help="dtype of what is not quantised"
     )
+    parser.add_argument(
+        "--override",
+        action="append",
+        default=[],
+        metavar="PATTERN=BITS[:GROUP]",
+        help="other bits for modules with such a name, as 'lm_head=8', or =mxfp4, =mxfp8; =float leaves "
+        "them; may be repeated",
+    )
+    parser.add_argument(
+        "--no-mtp",
+        dest="mtp",
+        action="store_false",
+        help="drop the multi-token prediction (default: keep it where the model has one)",
+    )
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:

@@ -223,10 +223,24 @@ def test_convert(cli: Any, tmp_path: Path) -> None:
     assert "exists" in one_line(again.err)
 
 
+def test_convert_options_of_single_modules_and_of_the_prediction(cli: Any, tmp_path: Path) -> None:
+    source, out = str(CHECKPOINTS.parent / "families" / "qwen3_5"), tmp_path / "out"
+    options = ["--bits", "4", "--group-size", "32", "--override", "layers.*=6", "--override", "lm_head=8"]
+    result = cli("convert", source, str(out), *options, "--no-mtp")
+    assert result.code == 0
+    assert "not quantised, as the group size does not divide their rows: " in result.out
+    block = json.loads((out / "config.json").read_text())["quantization"]
+    assert block["language_model.lm_head"] == {"group_size": 32, "bits": 8}
+    assert block["language_model.model.layers.0.mlp.up_proj"]["bits"] == 6
+    assert b"mtp." not in (out / "model.safetensors").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("source", "options", "code", "names"),
     [
         ("llama", ["--group-size", "32"], 2, "--bits"),
+        ("llama", ["--override", "lm_head=8"], 2, "--bits"),
+        ("llama", ["--bits", "4", "--override", "lm_hat=8"], 2, "lm_hat=8"),
         ("llama", ["--mode", "affine"], 2, "--bits"),
         ("llama", ["--mode", "mxfp4", "--bits", "8"], 2, "mxfp4"),
         ("none", [], 1, "none"),

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import families
 import tiny_checkpoints as tiny
 from saragossa.errors import ConfigError, ConvertError, ModelError, UsageError, WeightsError
 from saragossa.text.template import ChatTemplate
@@ -157,14 +156,6 @@ def test_vision_towers_are_dropped_and_the_prefix_is_mlx_s(tmp_path: Path) -> No
     assert "vision_config" not in json.loads((tmp_path / "out" / "config.json").read_text())
     index = SafetensorsIndex.open(tmp_path / "out")
     assert bind(load_spec(tmp_path / "out", index), index)
-
-
-def test_families_that_are_not_written_yet_are_named(tmp_path: Path) -> None:
-    shapes = families.qwen_tensors("qwen3_moe", "single")
-    source = tiny.write_model(tmp_path / "in", families.qwen3_moe(), families.floats(shapes))
-    with pytest.raises(ConvertError, match="qwen3_moe models are not converted yet"):
-        convert(source, tmp_path / "out", bits=4, progress=False)
-    assert not (tmp_path / "out").exists()
 
 
 def test_shards_have_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

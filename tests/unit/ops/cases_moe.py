@@ -28,6 +28,10 @@ def rolled(out: int, n_in: int, form: Form, by: int) -> Quantised:
     return replace(w, **{n: np.roll(getattr(w, n), by, axis=0) for n in names})
 
 
+def named(form: Form) -> str:
+    return f"mxfp{form[0]}" if form[2] == "u8" else f"{form[0]}bits{form[1]}"
+
+
 @dataclass(frozen=True)
 class Moe:
     """Shapes and forms of a block of experts, its weights seeded by them."""
@@ -46,12 +50,12 @@ class Moe:
     ids: str = "spread"  # or "one": all rows have the same experts
 
     def __str__(self) -> str:
-        bits, group, dtype = self.form
+        bits, _, dtype = self.form
         parts = [f"{self.rows}x{self.top_k}of{self.count}", f"{self.hidden}x{self.inner}+{self.shared}"]
-        parts += [f"{bits}bits{group}" if bits else dtype, self.act, self.ids]
+        parts += [named(self.form) if bits else dtype, self.act, self.ids]
         parts += ["fused"] if self.fused else []
-        parts += [f"up{self.up[0]}"] if self.up else []
-        parts += [f"shared{self.shared_form[0]}"] if self.shared_form else []
+        parts += [f"up{named(self.up)}"] if self.up else []
+        parts += [f"shared{named(self.shared_form)}"] if self.shared_form else []
         return "-".join(parts)
 
     def gate_up(self) -> tuple[Quantised, Quantised]:
@@ -230,6 +234,10 @@ def q(bits: int, group: int, dtype: str = "bf16") -> Form:
     return bits, group, dtype
 
 
+def mx(bits: int) -> Form:
+    return bits, 32, "u8"
+
+
 BLOCKS = [
     Moe(1, 5, 1),
     Moe(1, 7, 7, hidden=20, inner=7, shared=13),  # no multiple of what kernels read at once
@@ -248,6 +256,14 @@ BLOCKS = [
     Moe(33, 7, 3, hidden=40, inner=24, shared=10),
     Moe(100, 5, 2, form=q(8, 32), shared=64, shared_form=q(4, 32), fused=True),
     Moe(100, 3, 2, hidden=76, inner=13, act="gelu_tanh"),
+    Moe(1, 7, 3, hidden=96, form=mx(8), shared=32),
+    Moe(3, 6, 2, form=mx(4), up=mx(8), shared=32, shared_form=q(8, 32)),
+    Moe(8, 5, 2, form=mx(8), up=q(8, 32), shared=64, shared_form=mx(4), ids="one"),
+    Moe(33, 5, 2, form=mx(8), up=q(8, 32), shared=32, act="gelu_tanh"),
+    Moe(33, 7, 2, hidden=96, form=mx(4), shared=32, fused=True),
+    Moe(100, 5, 2, form=mx(8), fused=True),
+    Moe(2, 5, 2, hidden=128, inner=64, form=q(3, 64), shared=32, shared_form=q(5, 32)),
+    Moe(33, 5, 2, hidden=96, form=q(5, 32), up=q(2, 32), shared=32, shared_form=q(3, 32)),
 ]
 
 MOE_CASES = [

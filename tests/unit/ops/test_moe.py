@@ -11,7 +11,7 @@ import pytest
 
 from saragossa import _core_test as core
 from unit.ops import reference_moe
-from unit.ops.cases_moe import TOLERANCE, Arrays, Moe, q
+from unit.ops.cases_moe import TOLERANCE, Arrays, Moe, mx, q
 from unit.ops.harness import ISAS, Array, Ops, error
 from unit.ops.test_linear import ops_for
 
@@ -19,6 +19,9 @@ FORMS = {
     "4": q(4, 64),
     "6": q(6, 64),
     "8": q(8, 128),
+    "3": q(3, 64),
+    "mxfp4": mx(4),
+    "mxfp8": mx(8),
     "dense": (0, 0, "bf16"),
 }
 
@@ -88,6 +91,19 @@ def test_threads_do_not_change_a_bit(form: str, mode: str, rows: int) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_rounded_activations(form: str, rows: int, isa: str) -> None:
     m = Moe(rows, 5, 2, hidden=256, inner=128, shared=128, form=FORMS[form])
+    a = m.inputs(np.random.default_rng(7))
+    h, y = block(ops_for(isa, "int15"), m, a)
+    assert error(h, m.h(a)) < ROUNDED
+    assert error(y, m.y({**a, "h": m.h(a)}, gate=True) + a["y"]) < ROUNDED
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("rows", [1, 4, 9, 100])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_rounded_activations_beside_floats(rows: int, swapped: bool, isa: str) -> None:
+    """mxfp8 multiplies in float32; what its neighbour of as many bits takes is packed all the same."""
+    gate, up = (q(8, 32), mx(8)) if swapped else (mx(8), q(8, 32))
+    m = Moe(rows, 5, 2, hidden=256, inner=128, form=gate, up=up, shared=128, shared_form=mx(4))
     a = m.inputs(np.random.default_rng(7))
     h, y = block(ops_for(isa, "int15"), m, a)
     assert error(h, m.h(a)) < ROUNDED

@@ -18,9 +18,14 @@ ARCHITECTURES = {
     "llama": ("llama", "LlamaForCausalLM"),
     "qwen2": ("qwen2", "Qwen2ForCausalLM"),
     "qwen3": ("qwen3", "Qwen3ForCausalLM"),
+    "qwen3moe": ("qwen3_moe", "Qwen3MoeForCausalLM"),
     "gemma3": ("gemma3_text", "Gemma3ForCausalLM"),
 }
+# Models that we run, whose GGUF files are not imported.
+_FROM_HUGGING_FACE = ("qwen3next", "qwen35", "qwen35moe", "gemma4")
 _MAX_LAYERS = 4096
+_MAX_EXPERTS = 4096
+_SOFTMAX = 1  # llama.cpp's number of it
 _GEMMA3_PATTERN = 6  # every sixth layer is global
 _GEMMA3_LOCAL_BASE = 10000.0
 _GEMMA3_27B_LAYERS = 62  # this size alone scales attention by hidden / heads
@@ -58,6 +63,12 @@ class Hyperparameters:
             raise self.error(key, value, "a string")
         return value
 
+    def flag(self, key: str) -> bool:
+        value = self._take(key, None)
+        if not isinstance(value, bool):
+            raise self.error(key, value, "true or false")
+        return value
+
     def has(self, key: str) -> bool:
         return key in self._unread
 
@@ -84,6 +95,11 @@ class Hyperparameters:
 def architecture(file: GgufFile) -> str:
     """The file's architecture; raises ConvertError for one that is not supported."""
     arch = file.metadata.get("general.architecture")
+    if arch in _FROM_HUGGING_FACE:
+        raise ConvertError(
+            f"{file.path}: GGUF files of the architecture {_brief(arch)} are not imported",
+            cure="take the model from Hugging Face: saragossa pull REPO, then saragossa convert its folder",
+        )
     if arch not in ARCHITECTURES:
         raise ConvertError(
             f"{file.path}: the GGUF architecture {_brief(arch)} is not supported; "
@@ -114,9 +130,7 @@ def model_config(file: GgufFile, torch_dtype: str, rope_factors: F32Array | None
         raise h.error("attention.value_length", value_dim, f"the key length, {head_dim},")
     if (rotary := h.integer("rope.dimension_count", head_dim)) != head_dim:
         raise h.error("rope.dimension_count", rotary, f"the head's size, {head_dim},")
-    if experts := h.integer("expert_count", 0):
-        raise h.error("expert_count", experts, "a dense model (0)")
-    h.integer("expert_used_count", 0)
+    experts = _experts(h) if arch == "qwen3moe" else _no_experts(h)
     theta = h.number("rope.freq_base", 10000.0)
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
@@ -149,6 +163,7 @@ def model_config(file: GgufFile, torch_dtype: str, rope_factors: F32Array | None
         _gemma3(h, config, head_dim, layers, hidden // heads)
     else:
         _qwen(h, config, arch, head_dim, layers)
+    config |= experts
     h.finish()
     return config
 
@@ -178,10 +193,38 @@ def _qwen(h: Hyperparameters, config: dict[str, Any], arch: str, head_dim: int, 
         "sliding_window": None,
         "use_sliding_window": False,
     }
-    if arch == "qwen3":
+    if arch in ("qwen3", "qwen3moe"):
         config |= {"attention_bias": False, "head_dim": head_dim}
     elif head_dim * config["num_attention_heads"] != config["hidden_size"]:
         raise h.error("attention.key_length", head_dim, "the hidden size by the number of heads")
+
+
+def _no_experts(h: Hyperparameters) -> dict[str, Any]:
+    if experts := h.integer("expert_count", 0):
+        raise h.error("expert_count", experts, "a dense model (0)")
+    h.integer("expert_used_count", 0)
+    return {}
+
+
+def _experts(h: Hyperparameters) -> dict[str, Any]:
+    """Of qwen3moe, in every layer; llama.cpp always makes the weights of those chosen sum to one."""
+    if h.has("expert_weights_norm") and not h.flag("expert_weights_norm"):
+        raise h.error("expert_weights_norm", False, "True")
+    if (gating := h.integer("expert_gating_func", _SOFTMAX)) != _SOFTMAX:
+        raise h.error("expert_gating_func", gating, f"{_SOFTMAX} (softmax)")
+    experts, used = h.integer("expert_count"), h.integer("expert_used_count")
+    if not 1 <= experts <= _MAX_EXPERTS:
+        raise h.error("expert_count", experts, f"1 to {_MAX_EXPERTS}")
+    if not 1 <= used <= experts:
+        raise h.error("expert_used_count", used, f"1 to {experts}, the number of experts,")
+    return {
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "moe_intermediate_size": h.integer("expert_feed_forward_length"),
+        "norm_topk_prob": True,
+        "num_experts": experts,
+        "num_experts_per_tok": used,
+    }
 
 
 def _gemma3(h: Hyperparameters, config: dict[str, Any], head_dim: int, layers: int, split: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,20 @@ from .gguf_config import architecture, generation_config, model_config
 from .gguf_reader import GgufFile
 from .gguf_tensors import check_tensors, float_jobs, lossless_jobs, requantized_jobs, wanted_tensors
 from .gguf_tokenizer import tokenizer_files
-from .plan import Plan, quantization_block
+from .plan import Plan
+from .schemes import Schemes
 
 _ROPE_FACTORS = "rope_freqs.weight"
 _DEFAULT_DTYPE = "bfloat16"
 
 
-def plan_gguf(src: Path, target: Format | None, dtype: str | None) -> Plan:
+def plan_gguf(src: Path, target: Format | None, dtype: str | None, overrides: Sequence[str] = ()) -> Plan:
     """The folder that `src` becomes.
 
     Neither target nor dtype: the file's own quantisation is kept. target: dequantised to `dtype`
-    (bfloat16) and quantised anew. dtype alone: dequantised.
-    Raises ConvertError before anything is written if the file cannot be imported.
+    (bfloat16) and quantised anew, with `overrides` (schemes.py). dtype alone: dequantised.
+    Raises UsageError for a wrong override, ConvertError if the file cannot be imported, before anything is
+    written.
     """
     file = GgufFile(src)
     arch = architecture(file)
@@ -40,8 +43,9 @@ def plan_gguf(src: Path, target: Format | None, dtype: str | None) -> Plan:
     block: dict[str, Any] | None = None
     skipped: list[str] = []
     if target is not None:
-        jobs, skipped = requantized_jobs(file, wanted, TORCH[torch_dtype], target)
-        block = quantization_block(target)
+        schemes = Schemes(target, overrides)
+        jobs = requantized_jobs(file, wanted, TORCH[torch_dtype], schemes)
+        block, skipped = schemes.block(src, tied=config["tie_word_embeddings"]), schemes.skipped
     elif dtype is not None:
         jobs = float_jobs(file, wanted, TORCH[torch_dtype])
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from .floats import Array, cast, from_float32
 from .gguf_reader import GgufFile, GgufTensor
 from .modules import plain_job, quantized_job, quantized_outputs
 from .quantize import Quantized, pack
+from .schemes import Schemes
 from .writer import Entry, Job, row_ranges
 
 Rows = npt.NDArray[np.intp]
@@ -27,9 +29,10 @@ Rows = npt.NDArray[np.intp]
 class Wanted:
     """A tensor that the model needs.
 
-    module: a linear or embedding, which may stay quantised; `name` then ends in `.weight`.
+    module: a linear, an embedding or experts, which may stay quantised; `name` then ends in `.weight`.
     heads: not 0 where the rows are permuted for interleaved rope: the number of heads.
     minus_one: stored as 1 + w, wanted as w (Gemma's norms).
+    role: as in a spec, for how it is quantised.
     """
 
     gguf: str
@@ -38,6 +41,7 @@ class Wanted:
     module: bool = False
     heads: int = 0
     minus_one: bool = False
+    role: str = ""
 
 
 def wanted_tensors(arch: str, config: Mapping[str, Any]) -> list[Wanted]:
@@ -69,7 +73,7 @@ def wanted_tensors(arch: str, config: Mapping[str, Any]) -> list[Wanted]:
         out += linear(
             b + "attn_output", m + "self_attn.o_proj", hidden, heads * head_dim, qkv_bias and arch != "qwen2"
         )
-        if gemma or arch == "qwen3":
+        if gemma or arch in ("qwen3", "qwen3moe"):
             out += [norm(f"{b}attn_{p}_norm", f"{m}self_attn.{p}_norm", head_dim) for p in "qk"]
         if gemma:
             out += [
@@ -79,6 +83,9 @@ def wanted_tensors(arch: str, config: Mapping[str, Any]) -> list[Wanted]:
             ]
         else:
             out.append(norm(b + "ffn_norm", m + "post_attention_layernorm"))
+        if arch == "qwen3moe":
+            out += _experts(b, m, config)
+            continue
         bias = config.get("mlp_bias", False)
         out += linear(b + "ffn_gate", m + "mlp.gate_proj", inner, hidden, bias)
         out += linear(b + "ffn_up", m + "mlp.up_proj", inner, hidden, bias)
@@ -87,6 +94,24 @@ def wanted_tensors(arch: str, config: Mapping[str, Any]) -> list[Wanted]:
     if not config["tie_word_embeddings"]:
         out += linear("output", "lm_head", vocab, hidden, False)
     return out
+
+
+def _experts(b: str, m: str, config: Mapping[str, Any]) -> list[Wanted]:
+    """Router and experts of a layer; `b` and `m` are its prefixes in the file and in the folder."""
+    experts, inner, hidden = (config[k] for k in ("num_experts", "moe_intermediate_size", "hidden_size"))
+    router = Wanted(
+        f"{b}ffn_gate_inp.weight", f"{m}mlp.gate.weight", (experts, hidden), module=True, role="router"
+    )
+    sizes = {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
+    return [router] + [
+        Wanted(
+            f"{b}ffn_{part}_exps.weight",
+            f"{m}mlp.switch_mlp.{part}_proj.weight",
+            (experts, *size),
+            module=True,
+        )
+        for part, size in sizes.items()
+    ]
 
 
 def check_tensors(file: GgufFile, wanted: list[Wanted], known: set[str]) -> None:
@@ -151,20 +176,17 @@ def float_jobs(file: GgufFile, wanted: list[Wanted], dtype: str) -> list[Job]:
     return [_float_job(file, want, dtype) for want in wanted]
 
 
-def requantized_jobs(
-    file: GgufFile, wanted: list[Wanted], dtype: str, target: Format
-) -> tuple[list[Job], list[str]]:
-    """Jobs that dequantise to `dtype` and quantise anew, and the modules whose rows do not divide."""
+def requantized_jobs(file: GgufFile, wanted: list[Wanted], dtype: str, schemes: Schemes) -> list[Job]:
+    """Jobs that dequantise to `dtype` and quantise anew."""
     jobs: list[Job] = []
-    skipped: list[str] = []
     for want in wanted:
         job = _float_job(file, want, dtype)
-        if want.module and want.shape[1] % target.group_size == 0:
-            job = quantized_job(job, target)
-        elif want.module:
-            skipped.append(want.name.removesuffix(".weight"))
+        if want.module:
+            scheme = schemes.choose(want.role, want.name.removesuffix(".weight"), want.shape[-1])
+            if scheme is not None:
+                job = quantized_job(job, scheme)
         jobs.append(job)
-    return jobs, skipped
+    return jobs
 
 
 def _row_order(want: Wanted) -> Rows | None:
@@ -198,11 +220,11 @@ def _float_job(file: GgufFile, want: Wanted, dtype: str) -> Job:
         for raw in _raw_rows(file, tensor, order):
             yield (cast(blocks.dequantize(raw, tensor.kind), "F32", dtype, want.name),)
 
-    return Job((Entry(want.name, dtype, want.shape),), chunks, want.shape[0] * want.shape[1])
+    return Job((Entry(want.name, dtype, want.shape),), chunks, math.prod(want.shape))
 
 
 def _affine_job(file: GgufFile, want: Wanted, scale_dtype: str) -> tuple[Job, int]:
-    """One quantised matrix in MLX's layout, and its bits."""
+    """One quantised matrix, or a layer's experts, in MLX's layout, and its bits."""
     tensor = file.tensors[want.gguf]
     kind = tensor.kind
     bits = blocks.REQUANTISED_BITS if kind in blocks.REQUANTISED else blocks.AFFINE[kind].bits
@@ -221,11 +243,11 @@ def _affine_job(file: GgufFile, want: Wanted, scale_dtype: str) -> tuple[Job, in
             )
 
     outputs = quantized_outputs(want.name, want.shape, Format(bits, blocks.GROUP_SIZE), scale_dtype)
-    return Job(outputs, chunks, want.shape[0] * want.shape[1]), bits
+    return Job(outputs, chunks, math.prod(want.shape)), bits
 
 
 def _raw_rows(file: GgufFile, tensor: GgufTensor, order: Rows | None) -> Iterator[blocks.Bytes]:
     """The stored rows in chunks, in the wanted order."""
     rows = file.rows(tensor)
-    for part in row_ranges(*tensor.shape):
+    for part in row_ranges(len(rows), tensor.shape[-1]):
         yield rows[part] if order is None else rows[order[part]]

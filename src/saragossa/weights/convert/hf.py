@@ -1,30 +1,33 @@
 """Plans the conversion of a Hugging Face folder: quantised as mlx-lm does it, or copied.
 
-The rule of mlx-lm 0.32: weights are first cast to `torch_dtype`, then every linear and embedding whose
-rows the group size divides is quantised, the others stay as they are without a word in config.json.
-A head that is tied to the embedding is dropped, and so are vision towers.
+The rule of mlx-lm 0.32: weights are first cast to `torch_dtype`, then every linear, embedding and expert
+whose rows the group size divides is quantised, routers to 8 bits (schemes.py); the others stay as they are
+without a word in config.json. A head that is tied to the embedding is dropped, and so are vision and audio
+towers. Multi-token prediction, which mlx-lm drops, is kept where it is not unwanted.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+import copy
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from saragossa.errors import ConvertError
-from saragossa.models import read_config_json
-from saragossa.weights.bind import BoundTensor, bind
-from saragossa.weights.checkpoint import load_spec
-from saragossa.weights.quantization import Format, canonical
+from saragossa.errors import ConvertError, SaragossaError
+from saragossa.files import read_object
+from saragossa.models import read_architecture, read_config_json
+from saragossa.models.mtp import prefix_of as mtp_prefix_of
+from saragossa.models.spec import ModelSpec
+from saragossa.weights.bind import bind
+from saragossa.weights.quantization import Format
 from saragossa.weights.safetensors import SafetensorsIndex
 
-from .floats import STORAGE, TORCH, Array, cast
+from .floats import TORCH
+from .layout import QWEN3_5, copy_job, targets
 from .modules import quantized_job
-from .plan import Plan, quantization_block
-from .writer import Entry, Job, row_ranges
+from .plan import Plan
+from .schemes import Schemes
+from .writer import Job
 
 # Taken over beside the weights, where the folder has them.
 _COPIED = (
@@ -44,62 +47,93 @@ _COPIED = (
     "LICENSE.md",
     "NOTICE",
 )
-# What is written as mlx-lm writes it; the others rename, split and stack tensors, which is not done yet.
-_WRITTEN = {"gemma3", "gemma3_text", "llama", "mistral", "qwen2", "qwen3"}
-_WRAPPED = {"gemma3"}  # model types whose decoder mlx-lm keeps under language_model.
+_GENERATION = "generation_config.json"
+_MAX_GENERATION = 1 << 20
+# Keys that say how many layers the multi-token prediction has.
+_MTP_LAYERS = ("mtp_num_hidden_layers", "num_nextn_predict_layers")
 
 
-def plan_hf(src: Path, wanted: Format | None, dtype: str | None) -> Plan:
+def plan_hf(
+    src: Path,
+    wanted: Format | None,
+    dtype: str | None,
+    overrides: Sequence[str] = (),
+    *,
+    mtp: bool = True,
+) -> Plan:
     """The folder that `src` becomes; wanted: how it is to be quantised; dtype: torch's name.
 
+    overrides: of the quantisation, see schemes.py. mtp: keep the multi-token prediction if there is one.
     Raises ModelError, ConfigError or WeightsError as loading would, ConvertError for a model that is
-    quantised already, has no module that the group size divides, or is of a family not written yet.
+    quantised already or has no module that the group size divides, UsageError for a wrong override.
     """
     config = _config(src)
-    spec = load_spec(src)
-    if spec.model_type not in _WRITTEN:
-        raise ConvertError(
-            f"{src}: {spec.model_type} models are not converted yet; supported: "
-            f"{', '.join(sorted(_WRITTEN))}",
-            cure="use a quantised one from the Hub, such as mlx-community's, or the model as it is",
-        )
-    tensors = bind(spec, SafetensorsIndex.open(src))
+    architecture = read_architecture(src)
+    index = SafetensorsIndex.open(src)
+    spec = architecture.spec(index, mtp=mtp and _has_mtp(config, index))
+    tensors = bind(spec, index)
     if any(tensor.kind != "dense" for tensor in tensors):
         raise _quantised(src, "its weights are packed")
-    target = dtype or (_config_dtype(config) if wanted else None)
+    schemes = Schemes(wanted, overrides) if wanted else None
+    target_dtype = dtype or (_config_dtype(config) if wanted else None)
     jobs: list[Job] = []
-    skipped: list[str] = []
-    for tensor in tensors:
-        job = _copy_job(tensor, _name(spec.model_type, tensor), TORCH[target] if target else tensor.dtype)
-        if wanted and len(tensor.shape) == 2:
-            if tensor.shape[1] % wanted.group_size:
-                skipped.append(job.outputs[0].name.removesuffix(".weight"))
-            else:
-                job = quantized_job(job, wanted)
+    for target in targets(spec, tensors):
+        cast = target_dtype is not None and not _keeps_dtype(spec, target.role)
+        job = copy_job(target, TORCH[target_dtype] if cast and target_dtype else target.dtype)
+        if schemes and target.module:
+            scheme = schemes.choose(target.role, target.name.removesuffix(".weight"), target.columns)
+            if scheme is not None:
+                job = quantized_job(job, scheme)
         jobs.append(job)
-    if wanted:
-        if all(len(job.outputs) == 1 for job in jobs):
-            raise ConvertError(
-                f"{src}: the group size {wanted.group_size} divides the rows of none of its modules",
-                cure="use a smaller --group-size" if wanted.group_size > 32 else None,
-            )
-        block = quantization_block(wanted)
+    if schemes:
+        block = schemes.block(src, tied=spec.decoder.tied)
         config |= {"quantization": block, "quantization_config": block}
     if dtype:
         _set_dtype(config, dtype)
-    for key in ("_name_or_path", "vision_config"):
-        config.pop(key, None)
     return Plan(
         jobs=jobs,
-        json_files={"config.json": dict(sorted(config.items()))},
+        json_files={"config.json": _output_config(src, config)},
         copies={
             path.relative_to(src).as_posix(): path
             for pattern in _COPIED
             for path in sorted(src.glob(pattern))
             if path.is_file()
         },
-        skipped=tuple(skipped),
+        skipped=tuple(schemes.skipped) if schemes else (),
     )
+
+
+def _has_mtp(config: Mapping[str, Any], index: SafetensorsIndex) -> bool:
+    """Whether there is a multi-token prediction, which the config does not deny."""
+    text = config.get("text_config")
+    levels = (config, text) if isinstance(text, dict) else (config,)
+    denied = any(level.get(key) == 0 for level in levels for key in _MTP_LAYERS)
+    return mtp_prefix_of(index) is not None and not denied
+
+
+def _keeps_dtype(spec: ModelSpec, role: str) -> bool:
+    """mlx-lm does not cast the decays of Qwen3.5 (of Qwen3-Next it does)."""
+    return spec.model_type in QWEN3_5 and role.endswith(".delta_a_log")
+
+
+def _output_config(src: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """config.json as mlx-lm leaves it: it knows no `_text` types, and takes end tokens from beside it."""
+    config = copy.deepcopy(config)
+    for key in ("_name_or_path", "vision_config"):
+        config.pop(key, None)
+    if config["model_type"] in QWEN3_5:
+        config["model_type"] = config["model_type"].removesuffix("_text")
+        ropes = config.get("text_config", config).get("rope_parameters")
+        if isinstance(ropes, dict) and "type" not in ropes and "rope_type" in ropes:
+            ropes["type"] = ropes.pop("rope_type")
+    if (src / _GENERATION).is_file():
+        try:
+            generation = read_object(src / _GENERATION, limit=_MAX_GENERATION, error=ConvertError)
+        except SaragossaError:
+            generation = {}  # whoever reads it will complain
+        if ends := generation.get("eos_token_id"):
+            config["eos_token_id"] = ends
+    return dict(sorted(config.items()))
 
 
 def _config(src: Path) -> dict[str, Any]:
@@ -133,25 +167,3 @@ def _set_dtype(config: dict[str, Any], dtype: str) -> None:
     found = [(level, key) for level in levels for key in ("torch_dtype", "dtype") if key in level]
     for level, key in found or [(config, "torch_dtype")]:
         level[key] = dtype
-
-
-def _name(model_type: str, tensor: BoundTensor) -> str:
-    """The tensor's name in mlx-lm's spelling of the prefixes."""
-    stem = canonical(tensor.name)
-    prefix = "" if tensor.role.startswith("head") else "model."
-    outer = "language_model." if model_type in _WRAPPED else ""
-    # A bound module is named without `.weight`, a vector with its own suffix.
-    suffix = ".weight" if len(tensor.shape) == 2 else ""
-    return f"{outer}{prefix}{stem}{suffix}"
-
-
-def _copy_job(tensor: BoundTensor, name: str, dtype: str) -> Job:
-    """The stored values as `dtype`, in row chunks."""
-    part = tensor.parts[0]
-
-    def chunks() -> Iterator[tuple[Array, ...]]:
-        data: Array = np.memmap(part.file, STORAGE[part.dtype], "r", offset=part.offset, shape=tensor.shape)
-        for rows in row_ranges(tensor.shape[0], math.prod(tensor.shape[1:])):
-            yield (cast(np.asarray(data[rows]), part.dtype, dtype, name),)
-
-    return Job((Entry(name, dtype, tensor.shape),), chunks, math.prod(tensor.shape))

@@ -26,11 +26,11 @@ def plain_job(name: str, dtype: str, shape: tuple[int, ...], load: Callable[[], 
 
 
 def quantized_outputs(name: str, shape: tuple[int, ...], to: Format, scale_dtype: str) -> tuple[Entry, ...]:
-    """The packed words, scales and (affine) biases that replace the matrix `name` (`....weight`)."""
-    rows, cols = shape
+    """What replaces `name` (`....weight`, [..., out, in]): packed words, scales, biases if affine."""
+    *rows, cols = shape
     module = name.removesuffix(".weight")
-    words = Entry(name, "U32", (rows, cols * to.bits // 32))
-    groups = (rows, cols // to.group_size)
+    words = Entry(name, "U32", (*rows, cols * to.bits // 32))
+    groups = (*rows, cols // to.group_size)
     if to.mode != "affine":
         return words, Entry(module + ".scales", "U8", groups)
     return (
@@ -41,7 +41,7 @@ def quantized_outputs(name: str, shape: tuple[int, ...], to: Format, scale_dtype
 
 
 def quantized_job(source: Job, to: Format, scale_dtype: str | None = None) -> Job:
-    """`source`, which writes one float matrix, quantised.
+    """`source`, which writes one float weight [..., out, in] row by row, quantised.
 
     The scales of affine have the matrix's dtype, as with MLX, or `scale_dtype`.
     Raises ConvertError while it runs, naming the tensor, at a weight that is not finite.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from saragossa.errors import ConvertError
+from saragossa.errors import ConvertError, UsageError
 from saragossa.weights.locate import DEMO
 from saragossa.weights.quantization import Format
 
@@ -41,14 +42,18 @@ def convert(
     group_size: int | None = None,
     mode: str = "affine",
     dtype: str | None = None,
+    overrides: Sequence[str] = (),
+    mtp: bool = True,
     progress: bool = True,
 ) -> Report:
     """Converts the model `src`, an HF folder or a GGUF file, into the new folder `dst`.
 
-    bits: quantise every linear and embedding to 2, 3, 4, 5, 6 or 8 bits in groups of `group_size` (32,
-    64, 128; default 64), as `mlx_lm.convert` does; mode: or to mxfp4 or mxfp8, which say bits and group
-    size themselves. Without either an HF folder keeps its weights and a GGUF file its own
-    quantisation. dtype: bfloat16, float16 or float32 for what is not quantised.
+    bits: quantise every linear, embedding and expert to 2, 3, 4, 5, 6 or 8 bits in groups of
+    `group_size` (32, 64, 128; default 64), as `mlx_lm.convert` does; mode: or to mxfp4 or mxfp8, which
+    say bits and group size themselves. Without either an HF folder keeps its weights and a GGUF file
+    its own quantisation. dtype: bfloat16, float16 or float32 for what is not quantised.
+    overrides: PATTERN=BITS[:GROUP], =mxfp4, =mxfp8 or =float, each for the modules whose name the
+    pattern matches. mtp: keep the multi-token prediction of a model that has one.
     Raises UsageError on bad options, ConvertError on bad input or a failed write; `dst` then does
     not exist. `dst` must not exist before.
     """
@@ -57,7 +62,9 @@ def convert(
     if dtype is not None:
         dtype = torch_name(dtype)
     check_absent(dst)
-    plan = _plan(src, target, dtype)
+    if overrides and target is None:
+        raise UsageError("overrides have no effect without bits or a mode", cure="add --bits 4")
+    plan = _plan(src, target, dtype, overrides, mtp)
     nbytes = sum(job.nbytes for job in plan.jobs)
     parameters = sum(job.parameters for job in plan.jobs)
     copies = sum(path.stat().st_size for path in plan.copies.values())
@@ -78,12 +85,12 @@ def convert(
     )
 
 
-def _plan(src: Path, target: Format | None, dtype: str | None) -> Plan:
+def _plan(src: Path, target: Format | None, dtype: str | None, overrides: Sequence[str], mtp: bool) -> Plan:
     # Imported late: each kind of source brings its own libraries.
     if src.is_dir():
         from .hf import plan_hf
 
-        return plan_hf(src, target, dtype)
+        return plan_hf(src, target, dtype, overrides, mtp=mtp)
     if not src.exists():
         if str(src) == DEMO:
             raise ConvertError(
@@ -95,4 +102,4 @@ def _plan(src: Path, target: Format | None, dtype: str | None) -> Plan:
         )
     from .gguf_import import plan_gguf
 
-    return plan_gguf(src, target, dtype)
+    return plan_gguf(src, target, dtype, overrides)

@@ -37,8 +37,9 @@ class Entry:
 class Job:
     """What one source tensor becomes.
 
-    outputs: the tensors written, which share their leading dimension.
-    chunks: makes the rows in order, one array for each output at a time.
+    outputs: the tensors written, which share all dimensions but the last.
+    chunks: makes the rows in order, one array for each output at a time; of a stack those of one matrix
+      after another.
     parameters: elements of the source tensor.
     """
 
