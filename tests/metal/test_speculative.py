@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import saragossa.errors
+from e2e.test_block_drafter import PLACES, reference, states_of, write
 from e2e.test_family_goldens import FAMILIES, golden
+from e2e.test_goldens import GOLDEN
 from metal.emulator import Emulator
 from metal.models import GREEDY, NAME, PROMPT, SAMPLED, fault, loaded, session
 from saragossa import _core
@@ -38,6 +42,11 @@ def plain(core: _core.Session, prompt: list[int], options: dict[str, object], co
 @pytest.mark.parametrize("prompt", [PROMPT, LONG], ids=["short", "split"])
 def test_drafts_give_what_plain_steps_give(name: str, exact: bool, prompt: list[int]) -> None:
     check_drafts(session(name, exact=exact), prompt)
+
+
+def test_a_cache_of_u8() -> None:
+    model = load(GOLDEN / NAME, device="metal", kv="u8")
+    check_drafts(_core.Session(model.model, 1, model.context), LONG)
 
 
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "default"])
@@ -81,6 +90,19 @@ def test_the_mtp_head(name: str) -> None:
         core.step([0])  # its state is the head's, too
         out.append(core.drawn(0)[0])
     assert out[:9] == want
+
+
+def test_the_block_drafter(tmp_path: Path) -> None:
+    weights = write(tmp_path / "drafter", "qwen3")
+    model = load(PLACES["qwen3"], device="metal", exact=True, block_drafter=tmp_path / "drafter")
+    core = _core.Session(model.model, 1, model.context)
+    truth = [token for token, _ in plain(core, PROMPT, {}, 4)]  # type: ignore[misc]
+    plain(core, PROMPT, {}, 1)
+    assert len(core.verify(0, [*truth[1:3], 9, 9])) == 3
+    states = states_of("qwen3", [*PROMPT, *truth[:3]], weights["taps"])
+    want = reference(weights, "qwen3", states, truth[3], model.spec.decoder.norm_eps)
+    assert np.abs(core.block_logits(0, 5) - want).max() < 1e-4
+    assert core.draft_by_block(0, 5) == want.argmax(-1).tolist()
 
 
 def test_a_draft_model_on_the_same_device() -> None:
