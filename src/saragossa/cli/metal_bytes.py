@@ -1,4 +1,4 @@
-"""Bytes that the Metal device must read, from a model's shapes: by kernel for its bandwidth, and a token's."""
+"""Bytes that the Metal device must read, by a model's shapes: by kernel for its bandwidth, and a token's."""
 
 from __future__ import annotations
 
