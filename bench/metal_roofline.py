@@ -28,26 +28,20 @@ BANDWIDTH = {  # GB/s; where a chip was sold with two, the larger one
     "M5": 153,
     "M5 Pro": 307,
     "M5 Max": 614,
+    "M5 Ultra": 1200,
 }
 DISPATCH_US = 1.4
 
-# GB a token with 1k of context in 4 bits, and dispatches a token, of models that are not counted here.
-OTHERS = {
-    "qwen3.6-35b-a3b": (1.81, 400),
-    "qwen3.6-27b": (14.7, 600),
-    "gemma4-26b-a4b": (2.14, 400),
-    "gemma4-31b": (17.3, 600),
-}
 # Decoded tokens per second of other engines in 4 bits, without speculation, from public sources;
 # some are known only as a share of the bandwidth's ceiling and are rounded from that.
 PUBLISHED = {
     ("M1 Ultra", "qwen3.6-35b-a3b"): "vllm-metal 57",
     ("M3 Ultra", "qwen3.6-35b-a3b"): "oMLX 122",
-    ("M4 Max", "gemma4-26b-a4b"): "mlx-serve 117",
-    ("M5 Max", "qwen3.6-35b-a3b"): "mlx-lm 139, oMLX 122, llama.cpp Q4 85",
+    ("M4 Max", "gemma-4-26b-a4b"): "mlx-serve 117",
+    ("M5 Max", "qwen3.6-35b-a3b"): "an engine in Rust 146, mlx-lm 139, oMLX 122, llama.cpp Q4 85",
     ("M5 Max", "qwen3.6-27b"): "mlx-lm 33",
-    ("M5 Max", "gemma4-26b-a4b"): "gmlx 143",
-    ("M5 Max", "gemma4-31b"): "gmlx 26",
+    ("M5 Max", "gemma-4-26b-a4b"): "gmlx 143",
+    ("M5 Max", "gemma-4-31b"): "gmlx 26",
 }
 
 
@@ -56,13 +50,20 @@ def tokens_per_second(gigabytes: float, dispatches: float, bandwidth: float) -> 
     return 1 / (gigabytes / bandwidth + dispatches * DISPATCH_US * 1e-6)
 
 
-def print_roofline(models: Mapping[str, tuple[float, float]]) -> None:
+def print_roofline(models: Mapping[str, tuple[float, float]], context: int) -> None:
     """models: name -> (GB a token, dispatches a token). A Markdown table: a row a Mac, a column a model."""
-    print("\nProjection, tokens per second (published bandwidth, 1.4 us a dispatch; not measured)\n")
+    print(f"\nProjection behind {context:,} tokens, tokens per second, not measured")
+    print(f"(published bandwidth, {DISPATCH_US} us a dispatch)\n")
+    told: dict[str, str] = {}
+    for (mac, name), text in PUBLISHED.items():
+        if name in models:
+            told[mac] = "; ".join([*filter(None, [told.get(mac)]), f"{name}: {text}"])
     cells = ["Mac", "GB/s", *(f"{name} ({size:.2f} GB)" for name, (size, _) in models.items())]
-    print("| " + " | ".join([*cells, "published by others, 4 bits"]) + " |")
-    print("|---" * (len(cells) + 1) + "|")
+    if told:
+        cells.append("published by others, 4 bits")
+    print("| " + " | ".join(cells) + " |")
+    print("|---" * len(cells) + "|")
     for mac, bandwidth in BANDWIDTH.items():
         row = [f"{tokens_per_second(*model, bandwidth):.0f}" for model in models.values()]
-        told = [f"{model}: {text}" for (where, model), text in PUBLISHED.items() if where == mac]
-        print("| " + " | ".join([mac, str(bandwidth), *row, "; ".join(told)]) + " |")
+        row += [told.get(mac, "")] if told else []
+        print("| " + " | ".join([mac, str(bandwidth), *row]) + " |")

@@ -1,23 +1,18 @@
-"""Shapes of real models for the Metal counters, and checkpoints of zeros that have them.
+"""Shapes of real models for the Metal counters.
 
-A checkpoint here is a config.json and a sparse safetensors file: nothing lies on the disk, every byte
-reads as zero.
+Dense ones are written out here, the newer families come from tests/golden/real_configs.json.
 """
 
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from saragossa.models import read_architecture
-from saragossa.models.spec import ModelSpec
+from metal_zeros import text_of
 
-GROUP = 64
-BITS = 4
+REAL = Path(__file__).parents[1] / "tests" / "golden" / "real_configs.json"
 
 
 @dataclass(frozen=True)
@@ -30,17 +25,23 @@ class Shape:
 
     @property
     def layers(self) -> int:
-        return int(self.config["num_hidden_layers"])
+        return int(text_of(self.config)["num_hidden_layers"])
 
     def layer_kinds(self) -> tuple[str, ...]:
         return self.kinds or ("layer",) * self.layers
 
-    def with_layers(self, kinds: tuple[str, ...]) -> dict[str, Any]:
-        """The config of a model of these layers only."""
-        config = self.config | {"num_hidden_layers": len(kinds)}
-        if self.kinds:
-            config["layer_types"] = list(kinds)
-        return config
+    def changed(self, **text: Any) -> Shape:
+        """With other values in its text config."""
+        if "text_config" not in self.config:
+            return Shape(self.name, self.config | text, self.kinds)
+        inner = self.config["text_config"] | text
+        return Shape(self.name, self.config | {"text_config": inner}, self.kinds)
+
+    def with_layers(self, kinds: tuple[str, ...]) -> Shape:
+        """A model of these layers only."""
+        types = {"layer_types": list(kinds)} if self.kinds else {}
+        other = self.changed(num_hidden_layers=len(kinds), **types)
+        return Shape(self.name, other.config, kinds if self.kinds else ())
 
 
 def _llama(name: str, **config: Any) -> Shape:
@@ -138,41 +139,15 @@ SHAPES = (
 )
 
 
-def write_zeros(folder: Path, config: dict[str, Any]) -> ModelSpec:
-    """A checkpoint of `config` in 4 bits, all zeros; returns its spec."""
-    folder.mkdir(parents=True)
-    block = {"group_size": GROUP, "bits": BITS, "mode": "affine"}
-    text = config | {
-        "quantization": block,
-        "quantization_config": block,
-        "eos_token_id": 1,
-        "bos_token_id": 0,
-    }
-    (folder / "config.json").write_text(json.dumps(text))
-    spec = read_architecture(folder).spec(["model.embed_tokens.weight"])
-    header: dict[str, Any] = {"__metadata__": {"format": "mlx"}}
-    at = 0
-    for name, dtype, shape, nbytes in _stored(spec):
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + nbytes]}
-        at += nbytes
-    encoded = json.dumps(header).encode()
-    encoded += b" " * (-len(encoded) % 8)
-    with (folder / "model.safetensors").open("wb") as file:
-        file.write(struct.pack("<Q", len(encoded)) + encoded)
-        file.truncate(8 + len(encoded) + at)
-    return spec
+# Families beyond dense attention; the figures of others are for these (bench/metal_roofline.py).
+_REAL = ("Qwen3.6-35B-A3B", "Qwen3.6-27B", "Qwen3-30B-A3B", "Gemma-4-26B-A4B", "Gemma-4-31B")
 
 
-def _stored(spec: ModelSpec) -> Iterator[tuple[str, str, list[int], int]]:
-    """Name, dtype, shape and bytes of each stored tensor, the widest elements first."""
-    modules = [t for t in spec.tensors if t.module]
-    for t in modules:
-        rows, width = t.shape
-        yield f"{t.name}.weight", "U32", [rows, width * BITS // 32], rows * width * BITS // 8
-    for t in modules:
-        rows, width = t.shape
-        for part in ("scales", "biases"):
-            yield f"{t.name}.{part}", "BF16", [rows, width // GROUP], 2 * rows * width // GROUP
-    for t in spec.tensors:
-        if not t.module:
-            yield t.name, "BF16", list(t.shape), 2 * t.shape[0]
+def _real(name: str, config: dict[str, Any]) -> Shape:
+    text = config.get("text_config", config)
+    text.pop("full_attention_interval", None)  # layer_types says it
+    return Shape(name.lower(), config, tuple(text.get("layer_types") or ()))
+
+
+_MODELS: dict[str, Any] = json.loads(REAL.read_text())["models"]
+FAMILIES = tuple(_real(name, _MODELS[name]["config"]) for name in _REAL)

@@ -12,7 +12,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
-from metal_shapes import SHAPES, write_zeros
+from metal_shapes import SHAPES
+from metal_zeros import write_zeros
 
 from metal.emulator import Emulator
 from saragossa import _core
