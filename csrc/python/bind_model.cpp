@@ -1,3 +1,7 @@
+#include <pybind11/stl.h>
+
+#include <tuple>
+
 #include "python/bindings.h"
 #include "runtime/model.h"
 
@@ -21,6 +25,15 @@ void bind_model(py::module_& m) {
       .def_property_readonly("free_blocks", [](const Model& model) { return model.cache->group(0).free_blocks(); })
       .def_property_readonly("allocated_blocks",
                              [](const Model& model) { return model.cache->group(0).allocated_blocks(); })
+      .def_property_readonly("cache_groups",
+                             [](const Model& model) {  // window (0: all), blocks: allocated, free
+                               std::vector<std::tuple<int64_t, int64_t, int64_t>> groups;
+                               for (size_t g = 0; g < model.cache->groups(); ++g) {
+                                 const KvCache& kv = model.cache->group(g);
+                                 groups.emplace_back(model.cache->window(g), kv.allocated_blocks(), kv.free_blocks());
+                               }
+                               return groups;
+                             })
       .def_property_readonly("free_slots", [](const Model& model) { return model.cache->recurrent().free_slots(); })
       .def_property_readonly("state_bytes",
                              [](const Model& model) { return model.cache->recurrent().bytes_per_slot(); })

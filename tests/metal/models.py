@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from e2e.test_family_goldens import FAMILIES
 from e2e.test_goldens import GOLDEN
 from metal.emulator import Emulator
 from saragossa import _core
@@ -25,8 +26,9 @@ SAMPLED: dict[str, object] = {
 
 
 def loaded(name: str, *, exact: bool = True, device: str = "metal") -> Loaded:
-    """The checkpoint on a device of its own, with the switches of the environment."""
-    return load(GOLDEN / name, device=device, exact=exact)
+    """The checkpoint, of either folder, on a device of its own, with the switches of the environment."""
+    folder = FAMILIES / name if (FAMILIES / name).exists() else GOLDEN / name
+    return load(folder, device=device, exact=exact)
 
 
 def session(name: str, *, exact: bool = True, rows: int = 1, device: str = "metal") -> _core.Session:

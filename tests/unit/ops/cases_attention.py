@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -241,6 +242,14 @@ WINDOWS = [
     for form, rows in (("decode", 2), ("prefill", 20))
 ]
 
+# The end of 32768 tokens, beside a short neighbour.
+FAR = [
+    attention_case("far-decode", Paged(((32_767, 1), (3, 1)), 3, 1, 64), spread=3.0),
+    # A row's sums have 32768 terms.
+    replace(attention_case("far-prefill", Paged(((32_760, 8),), 2, 1, 32), spread=3.0), tolerance=4e-5),
+    qk_rope_append_case("far", Paged(((32_764, 8), (0, 1)), 4, 2, 64), 32),
+]
+
 # A cache of u8: whole and partial groups of channels, every form of attention.
 CODES = [
     append_case("u8", Paged(((250, 9),), 2, 2, 64, dtype="u8")),
@@ -295,5 +304,6 @@ CASES = [
     *HEADS,
     *CODES,
     *WINDOWS,
+    *FAR,
     *(rope_case(3, 2, 64, 64, start=start) for start in (32_766, 131_069)),
 ]
