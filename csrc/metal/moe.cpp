@@ -42,7 +42,8 @@ bool is_ragged(const MoeJob& job, const MoeWeights& weights) {
     if (weights.routed[i]) see(weights.routed[i]->weight);
     if (weights.shared[i]) see(*weights.shared[i]);
   }
-  require(codes || !weights.any().quantised(), "metal: a quantised expert weight stands at no multiple of its alignment");
+  require(codes || !weights.any().quantised(),
+          "metal: a quantised expert weight stands at no multiple of its alignment");
   return !whole || !codes;
 }
 
@@ -141,8 +142,8 @@ bool same_codes(const Weight& a, const Weight& b) {
 Constants moe_constants(const MoeJob& job, const MoeWeights& weights, uint32_t epilogue, int64_t rows) {
   const Weight& w = weights.any();
   const auto shift = w.quantised() ? static_cast<uint32_t>(std::countr_zero(static_cast<unsigned>(w.group))) : 0u;
-  return {{static_cast<uint32_t>(w.bits), shift, shared_value(w.stored()), u32(rows),
-           weights.parts(), weights.shared[0] && job.gate ? 1u : 0u, epilogue, is_ragged(job, weights) ? 1u : 0u},
+  return {{static_cast<uint32_t>(w.bits), shift, shared_value(w.stored()), u32(rows), weights.parts(),
+           weights.shared[0] && job.gate ? 1u : 0u, epilogue, is_ragged(job, weights) ? 1u : 0u},
           8};
 }
 

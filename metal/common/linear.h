@@ -7,12 +7,12 @@
 
 constant uint SG_BITS [[function_constant(0)]];         // of a code; 0: dense
 constant uint SG_GROUP_SHIFT [[function_constant(1)]];  // log2 of the group size
-constant uint SG_DTYPE [[function_constant(2)]];  // of scales and biases (E8M0: mxfp4, mxfp8), or of a dense weight
-constant uint SG_ROWS [[function_constant(3)]];         // rows of x that a threadgroup takes
-constant uint SG_OUTS [[function_constant(4)]];         // weights: 1 to 4
-constant uint SG_BIASED [[function_constant(5)]];       // bit j: output j has a bias
-constant uint SG_EPILOGUE [[function_constant(6)]];     // SG_STORE, SG_ADD, ...: params/linear.h
-constant uint SG_RAGGED [[function_constant(7)]];       // dense, loads are guarded element by element
+constant uint SG_DTYPE [[function_constant(2)]];     // of scales and biases (E8M0: mxfp4, mxfp8), or of a dense weight
+constant uint SG_ROWS [[function_constant(3)]];      // rows of x that a threadgroup takes
+constant uint SG_OUTS [[function_constant(4)]];      // weights: 1 to 4
+constant uint SG_BIASED [[function_constant(5)]];    // bit j: output j has a bias
+constant uint SG_EPILOGUE [[function_constant(6)]];  // SG_STORE, SG_ADD, ...: params/linear.h
+constant uint SG_RAGGED [[function_constant(7)]];    // dense, loads are guarded element by element
 
 // Which buffers are bound.
 constant bool sg_second = SG_OUTS > 1;
