@@ -60,8 +60,8 @@ class Model:
     @property
     def allocated_blocks(self) -> int: ...
     @property
+    def cache_groups(self) -> list[tuple[int, int, int]]:
         """Of each group of layers: its window (0: all keys), blocks with memory, blocks that are free."""
-        """Of each group of layers: its window (0: all keys), blocks whose memory is there, blocks not in use."""
     @property
     def kv_bytes_per_token(self) -> int: ...
     @property
