@@ -246,7 +246,7 @@ WINDOWS = [
 FAR = [
     attention_case("far-decode", Paged(((32_767, 1), (3, 1)), 3, 1, 64), spread=3.0),
     # A row's sums have 32768 terms.
-    replace(attention_case("far-prefill", Paged(((32_760, 8),), 2, 1, 32), spread=3.0), tolerance=4e-5),
+    replace(attention_case("far-prefill", Paged(((32_764, 4),), 1, 1, 32), spread=3.0), tolerance=4e-5),
     qk_rope_append_case("far", Paged(((32_764, 8), (0, 1)), 4, 2, 64), 32),
 ]
 
