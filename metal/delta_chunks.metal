@@ -36,10 +36,10 @@ constant constexpr uint kThreads = SG_DELTA_CHUNK_THREADS;
 
 /// Threadgroup memory.
 struct Shared {
-  threadgroup float* k;        // [32, pitch]: 32 channels of the chunk's keys; then A
-  threadgroup float* q;        // the same of its queries; then P
-  threadgroup float* part;     // [8, pitch] of this simdgroup, for matrices on their way
-  threadgroup float* inverse;  // [4, 8, 8]: of the diagonal blocks of 1 - A
+  threadgroup float* k;                                    // [32, pitch]: 32 channels of the chunk's keys; then A
+  threadgroup float* q;                                    // the same of its queries; then P
+  threadgroup float* part;                                 // [8, pitch] of this simdgroup, for matrices on their way
+  threadgroup float* inverse;                              // [4, 8, 8]: of the diagonal blocks of 1 - A
   threadgroup float *decay, *beta, *from_first, *to_last;  // [32]: of row t; d(t), d(last, t)
 };
 
@@ -203,8 +203,8 @@ inline void solve(thread simdgroup_float8x8* held, device const float* v, uint r
 }
 
 /// y of the chunk: seen = S Q^T, scaled, and P of the deltas.
-inline void write_outputs(device float* y, thread simdgroup_float8x8* seen, thread simdgroup_float8x8* delta,
-                          uint rows, Shared shared, constant DeltaParams& p, Place at) {
+inline void write_outputs(device float* y, thread simdgroup_float8x8* seen, thread simdgroup_float8x8* delta, uint rows,
+                          Shared shared, constant DeltaParams& p, Place at) {
   put(shared, seen);
   for (uint e = at.lane; e < 8 * kRows; e += 32) shared.part[e / 32 * kPitch + e % 32] *= shared.from_first[e % 32];
   take(shared, seen);
@@ -265,8 +265,7 @@ inline void chunks(Buffers buffers, uint begin, uint end, int from, int to, Shar
   for (uint first = begin; first < end; first += kRows) {
     const uint rows = min(kRows, end - first);
     device const float* x = buffers.qkv + ulong(first) * at.head.channels;
-    threadgroup_barrier(mem_flags::mem_threadgroup);  // gates of the chunk before are done with
-    if (at.thread_index < kRows) {
+    if (at.thread_index < kRows) {  // gates of the chunk before are done with since the barriers of advance
       const uint t = at.thread_index;
       Gate gate{1.0f, 0.0f};
       if (t < rows) {
@@ -304,9 +303,14 @@ kernel void delta_rule_chunks(
   threadgroup float* parts = memory + 2 * kRows * kPitch;
   threadgroup float* inverse = parts + 4 * 8 * kPitch;
   threadgroup float* gates = inverse + 64 * kBlocks;
-  const Shared shared{memory,         memory + kRows * kPitch, parts + simdgroup * 8 * kPitch,
-                      inverse,        gates,                   gates + kRows,
-                      gates + 2 * kRows, gates + 3 * kRows};
+  const Shared shared{memory,
+                      memory + kRows * kPitch,
+                      parts + simdgroup * 8 * kPitch,
+                      inverse,
+                      gates,
+                      gates + kRows,
+                      gates + 2 * kRows,
+                      gates + 3 * kRows};
   const Place at{thread_index, lane, simdgroup, 32 * group.z + 8 * simdgroup, head_of(group.x, p)};
   const Buffers buffers{y, qkv, a, b, states, a_log[group.x], dt_bias[group.x]};
   const int from = sg_slot_in(state_in[sequence[begin]], p.slots), to = state_out[end - 1];

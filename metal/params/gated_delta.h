@@ -1,7 +1,7 @@
 #pragma once
-// delta_rule_step, delta_rule_rows, delta_rule_chunks, gated_norm. Buffer slots, then the parameters. Function constants: 0 key_dim, 1
-// floats of a load (4 where rows and buffers are aligned to 16 bytes, else 1), 2 rows of delta_rule_rows' stage, 3
-// whether delta_rule_step ends with the norm. delta_rule_chunks has 0 alone.
+// delta_rule_step, delta_rule_rows, delta_rule_chunks, gated_norm. Buffer slots, then the parameters. Function
+// constants: 0 key_dim, 1 floats of a load (4 where rows and buffers are aligned to 16 bytes, else 1), 2 rows of
+// delta_rule_rows' stage, 3 whether delta_rule_step ends with the norm. delta_rule_chunks has 0 alone.
 
 #include "params/types.h"
 

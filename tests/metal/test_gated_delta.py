@@ -214,7 +214,13 @@ def test_chunks_equal_the_scalar_op(chunked: Ops, rows: int, decays: str) -> Non
 @pytest.mark.usefixtures("checked")
 @pytest.mark.parametrize(
     "heads",
-    [Heads(2, 4, 40, 12), Heads(1, 1, 64, 33), Heads(1, 2, 72, 40), Heads(1, 1, 136, 8), Heads(1, 1, 256, 40)],
+    [
+        Heads(2, 4, 40, 12),
+        Heads(1, 1, 64, 33),
+        Heads(1, 2, 72, 40),
+        Heads(1, 1, 136, 8),
+        Heads(1, 1, 256, 40),
+    ],
     ids=str,
 )
 def test_chunks_of_heads_of_all_sizes(chunked: Ops, heads: Heads) -> None:
@@ -299,6 +305,13 @@ def test_which_runs_go_by_chunks(metal: Ops, chunked: Ops, emulator: Emulator) -
         with emulator.traced() as counted:
             run(ops, case, a)
         assert [d["kernel"] for d in counted["dispatch_list"]] == kernels, (steps, heads)
+
+
+def test_gpus_without_simdgroup_matrices_go_row_by_row(emulator: Emulator) -> None:
+    case = delta_case("", Steps((Run(64, 0, "place"),)), SMALL)
+    with emulator.mac(gpu_family=5), emulator.traced() as counted:
+        run(Ops(device="metal", activations="int15"), case, case.inputs())
+    assert [d["kernel"] for d in counted["dispatch_list"]] == ["delta_rule_rows"]
 
 
 def test_a_chunk_reads_the_state_once_a_run(chunked: Ops, emulator: Emulator) -> None:
