@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from metal.emulator import Emulator
+from metal.models import session
 from saragossa import _core_test as core
 from unit.ops.cases import Array, Arrays, Case, normal
 from unit.ops.cases_delta import (
@@ -331,3 +332,24 @@ def test_keys_that_are_too_long_are_refused(metal: Ops) -> None:
     case = delta_case("", Steps((Run(1),)), Heads(1, 1, 260, 4))
     with pytest.raises(Exception, match="keys of 260, at most 256"):
         run(metal, case, case.inputs())
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_model_takes_chunks_and_its_switch(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt of 150 tokens, on the default path and with the switch off: other sums, the same logits."""
+    prompt = [2] + [4 + (7 * i * i + 13 * i + 5) % 250 for i in range(149)]
+
+    def logits() -> tuple[Array, set[str]]:
+        with emulator.traced() as counted:
+            out = session("../families/qwen3_5-q4g32", exact=False).logits(0, prompt)
+        return out, {d["kernel"] for d in counted["dispatch_list"]}
+
+    chunks, kernels = logits()
+    assert "delta_rule_chunks" in kernels
+    assert "delta_rule_rows" not in kernels
+    monkeypatch.setenv("SARAGOSSA_CHUNKED_DELTA", "off")
+    rows, kernels = logits()
+    assert "delta_rule_rows" in kernels
+    assert "delta_rule_chunks" not in kernels
+    assert not np.array_equal(chunks, rows)
+    assert np.abs(chunks - rows).max() < 1e-3, np.abs(chunks - rows).max()
