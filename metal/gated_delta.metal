@@ -13,9 +13,8 @@
 //
 //   delta_rule_step   few rows: a threadgroup a value head, so that the norm of the whole head can follow behind one
 //                     barrier; lanes read k and q from the device
-//   delta_rule_rows   many rows: threadgroups share the value rows of a head; k, q, decay and beta of SG_STAGE rows at
-//   a
-//                     time go to threadgroup memory
+//   delta_rule_rows   many rows: threadgroups share the value rows of a head; k, q, decay and beta of SG_STAGE rows
+//                     at a time go to threadgroup memory; runs of p.chunked_rows rows are left to delta_chunks.metal
 //   gated_norm        a simdgroup a head
 //
 // Precision and order: f32. S k, S q and k q are added over a lane's fours ascending, then over the eight lanes (xor 1,
@@ -27,12 +26,10 @@
 #include <metal_stdlib>
 
 #include "common/activation.h"
-#include "common/recurrent.h"
-#include "params/gated_delta.h"
+#include "common/delta.h"
 
 using namespace metal;
 
-constant uint SG_KEY_DIM [[function_constant(0)]];
 constant uint SG_VECTOR [[function_constant(1)]];
 constant uint SG_STAGE [[function_constant(2)]];
 constant uint SG_NORMED [[function_constant(3)]];
@@ -75,17 +72,6 @@ inline float sum_of_eight(float x) {
   return x + simd_shuffle_xor(x, 4);
 }
 
-struct Gate {
-  float decay, beta;
-};
-
-/// softplus: the rounding of 1 + e is taken back, so that small e keep their digits.
-inline Gate gate_of(float a, float b, float a_log, float dt_bias) {
-  const float x = a + dt_bias, e = exp(-fabs(x)), u = 1.0f + e;
-  const float softplus = max(x, 0.0f) + (log(u) + (e - (u - 1.0f)) / u);
-  return Gate{exp(-exp(a_log) * softplus), 1.0f / (1.0f + exp(-b))};
-}
-
 /// A lane's part of a row of S, and of k and q.
 struct Part {
   float4 s[kFours], k[kFours], q[kFours];
@@ -103,25 +89,6 @@ inline float step(thread Part& p, Gate gate, float v) {
   const float delta = gate.beta * fma(-gate.decay, held, v);
   for (uint i = 0; i < lane_fours(); ++i) p.s[i] = fma(float4(delta), p.k[i], p.s[i] * gate.decay);
   return fma(delta, kq, gate.decay * seen);
-}
-
-/// Where a value head's tensors are.
-struct Head {
-  uint index, key;  // value head, its key head
-  uint channels, keys;
-
-  uint q_at() const { return key * SG_KEY_DIM; }
-  uint k_at() const { return keys + q_at(); }
-};
-
-inline Head head_of(uint index, constant DeltaParams& p) {
-  const uint keys = p.key_heads * SG_KEY_DIM;
-  return Head{index, index / (p.value_heads / p.key_heads), 2 * keys + p.value_heads * p.value_dim, keys};
-}
-
-/// Element 0 of a value row's state.
-inline ulong state_at(int slot, Head head, uint row, constant DeltaParams& p) {
-  return ((ulong(slot) * p.value_heads + head.index) * p.value_dim + row) * SG_KEY_DIM;
 }
 
 /// Lanes behind the last value row have none: they must not read what another lane writes.
@@ -202,6 +169,7 @@ kernel void delta_rule_rows(
     uint simdgroup [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
   const Head head = head_of(group.x, p);
   const uint begin = uint(run_starts[group.y]), end = uint(run_starts[group.y + 1]);
+  if (end - begin >= p.chunked_rows) return;  // delta_rule_chunks has it
   const int slot = sg_slot_in(state_in[sequence[begin]], p.slots);
   const uint eighth = lane % 8, values = p.value_heads * p.value_dim, count = fours();
   const uint wanted = (group.z * simdgroups + simdgroup) * SG_DELTA_ROWS + lane / 8;

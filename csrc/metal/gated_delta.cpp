@@ -14,6 +14,7 @@ constexpr Kernel kCausalConv{"causal_conv", "causal_conv"};
 constexpr Kernel kQkL2Norm{"causal_conv", "qk_l2_norm"};
 constexpr Kernel kDeltaStep{"gated_delta", "delta_rule_step"};
 constexpr Kernel kDeltaRows{"gated_delta", "delta_rule_rows"};
+constexpr Kernel kDeltaChunks{"delta_chunks", "delta_rule_chunks"};
 constexpr Kernel kGatedNorm{"gated_delta", "gated_norm"};
 
 constexpr int64_t kSimdgroups = 4;  // of threadgroups whose simdgroups know nothing of each other
@@ -46,7 +47,9 @@ void launch_conv(MetalEncoder& encoder, const Tensor& y, const Tensor& x, const 
       .groups(groups_of(units), (longest(batch) + SG_CONV_ROWS - 1) / SG_CONV_ROWS, runs_of(batch), 32 * kSimdgroups);
 }
 
-/// What the two kernels of the delta rule share.
+constexpr uint32_t kNoChunks = 0xffffffff;  // no run is that long
+
+/// What the kernels of the delta rule share.
 struct DeltaArgs {
   const Tensor& y;
   const Tensor& qkv;
@@ -55,6 +58,7 @@ struct DeltaArgs {
   const RecurrentLayer& state;
   const Batch& batch;
   float eps = 0.0f;
+  uint32_t chunked_rows = kNoChunks;  // runs of at least as many rows go by chunks
 
   uint32_t vector() const {
     return heads.key_dim % 4 == 0 && heads.channels() % 4 == 0 && aligned16(qkv) && aligned16(state.delta) ? 4 : 1;
@@ -75,7 +79,7 @@ struct DeltaArgs {
         .buffer(SG_DELTA_STATE_IN, batch.state_in)
         .buffer(SG_DELTA_STATE_OUT, batch.state_out)
         .params(SG_DELTA_PARAMS, DeltaParams{u32(heads.key_heads), u32(heads.value_heads), u32(heads.value_dim),
-                                             u32(state.delta.shape[0]), eps});
+                                             u32(state.delta.shape[0]), chunked_rows, eps});
   }
 };
 
@@ -94,12 +98,33 @@ void launch_rows(MetalEncoder& encoder, const DeltaArgs& args) {
   const int64_t floats = 2 * ((args.heads.key_dim + 3) / 4 * 4 + 1),
                 stage = std::min<int64_t>(32, 16 * 1024 / 4 / floats);
   const int64_t simdgroups = std::min<int64_t>(8, args.simdgroups());
-  encoder.work(3 * args.batch.tokens() * args.heads.values() * args.heads.key_dim);
   Launch launch(encoder, kDeltaRows, {{u32(args.heads.key_dim), args.vector(), u32(stage), 0}, 4});
   args.bind(launch)
       .threadgroup_memory(SG_DELTA_STAGE, stage * floats * 4)
       .groups(args.heads.value_heads, runs_of(args.batch), (args.simdgroups() + simdgroups - 1) / simdgroups,
               32 * simdgroups);
+}
+
+void launch_chunks(MetalEncoder& encoder, const DeltaArgs& args) {
+  Launch launch(encoder, kDeltaChunks, {{u32(args.heads.key_dim)}, 1});
+  args.bind(launch)
+      .threadgroup_memory(SG_DELTA_STAGE, SG_DELTA_CHUNK_FLOATS * 4)
+      .groups(args.heads.value_heads, runs_of(args.batch),
+              (args.heads.value_dim + SG_DELTA_CHUNK_VALUES - 1) / SG_DELTA_CHUNK_VALUES, SG_DELTA_CHUNK_THREADS);
+}
+
+/// Longer runs by chunks, shorter ones row by row; no barrier between them, since they share no row and no slot that is
+/// written.
+void launch_many(MetalEncoder& encoder, DeltaArgs args) {
+  const Context& context = encoder.context();
+  const Switches& switches = context.switches;
+  encoder.work(3 * args.batch.tokens() * args.heads.values() * args.heads.key_dim);
+  // The exact mode (activations f32) keeps the order of the sequential form.
+  if (switches.chunked_delta && switches.activations != Activations::f32 && context.gpu.simdgroup_matrix &&
+      args.heads.key_dim % 8 == 0)
+    args.chunked_rows = u32(context.tuning.delta_rows);
+  if (longest(args.batch) >= args.chunked_rows) launch_chunks(encoder, args);
+  if (std::ranges::min(args.batch.runs) < args.chunked_rows) launch_rows(encoder, args);
 }
 
 void launch_gated_norm(MetalEncoder& encoder, const Tensor& x, const Tensor& z, const Tensor& w, float eps) {
@@ -146,7 +171,7 @@ void MetalEncoder::do_delta_rule(const Tensor& y, const Tensor& qkv, const Delta
   expect_key_dim(heads);
   const DeltaArgs args{y, qkv, gates, heads, state, batch};
   if (few_rows(batch)) return launch_step(*this, args, {}, {});
-  launch_rows(*this, args);
+  launch_many(*this, args);
 }
 
 void MetalEncoder::do_delta_rule_norm(const Tensor& y, const Tensor& qkv, const DeltaGates& gates,
@@ -155,7 +180,7 @@ void MetalEncoder::do_delta_rule_norm(const Tensor& y, const Tensor& qkv, const 
   expect_key_dim(heads);
   const DeltaArgs args{y, qkv, gates, heads, state, batch, eps};
   if (few_rows(batch)) return launch_step(*this, args, z, w);
-  launch_rows(*this, args);
+  launch_many(*this, args);
   barrier();
   launch_gated_norm(*this, y, z, w, eps);
 }

@@ -52,7 +52,7 @@ Needs needs_of(const char* family) {
   if (is("matmul_tensor")) return {40, false, true};
   // 3.1, that of the oldest macOS: a lower one would win no machine, and a word that is newer than we believe would
   // fail on every Mac.
-  return {31, is("matmul") || is("moe_sorted") || is("attention_prefill"), false};
+  return {31, is("matmul") || is("moe_sorted") || is("attention_prefill") || is("delta_chunks"), false};
 }
 
 bool takes(const Capabilities& gpu, const char* family) {

@@ -53,6 +53,7 @@ struct Tuning {
   int64_t attention_split = 256;            // keys of one split of decode attention
   int64_t attention_splits = 32;            // threadgroups that share a row's splits, at most
   int64_t attention_rows = 8;               // up to as many rows a sequence the decode kernel is taken
+  int64_t delta_rows = 64;                  // from as many rows a run on the delta rule goes by chunks: two of them
   int64_t prefill_macs = int64_t{1} << 35;  // multiply-adds of one command buffer: some 30 ms of an M1
 };
 

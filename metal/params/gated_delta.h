@@ -1,7 +1,7 @@
 #pragma once
-// delta_rule_step, delta_rule_rows, gated_norm. Buffer slots, then the parameters. Function constants: 0 key_dim, 1
-// floats of a load (4 where rows and buffers are aligned to 16 bytes, else 1), 2 rows of delta_rule_rows' stage, 3
-// whether delta_rule_step ends with the norm.
+// delta_rule_step, delta_rule_rows, delta_rule_chunks, gated_norm. Buffer slots, then the parameters. Function
+// constants: 0 key_dim, 1 floats of a load (4 where rows and buffers are aligned to 16 bytes, else 1), 2 rows of
+// delta_rule_rows' stage, 3 whether delta_rule_step ends with the norm. delta_rule_chunks has 0 alone.
 
 #include "params/types.h"
 
@@ -29,9 +29,17 @@
 #define SG_DELTA_MOST_KEY_DIM 256
 #define SG_DELTA_ROWS 4  // value rows of a simdgroup
 
+// delta_rule_chunks: rows of a chunk, value rows of a threadgroup, its threads, its threadgroup memory.
+#define SG_DELTA_CHUNK 32
+#define SG_DELTA_CHUNK_VALUES 32
+#define SG_DELTA_CHUNK_THREADS 128
+#define SG_DELTA_PITCH 36
+#define SG_DELTA_CHUNK_FLOATS (3 * 32 * SG_DELTA_PITCH + 4 * 64 + 4 * 32)
+
 struct DeltaParams {
   sg_u32 key_heads, value_heads, value_dim;
   sg_u32 slots;
+  sg_u32 chunked_rows;  // delta_rule_chunks has the runs of at least as many rows
   sg_f32 eps;
 };
 

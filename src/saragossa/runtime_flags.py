@@ -147,7 +147,7 @@ FLAGS: tuple[Flag, ...] = (
         True,
         parse_bool,
         "off: the delta rule of a gated delta net goes row by row over a prompt, too (so does --exact)",
-        "64 rows at once are matrix products, which add in another order",
+        "64 rows at once (Metal: 32) are matrix products, which add in another order",
     ),
     Flag(
         "SARAGOSSA_PREFILL_CHUNK",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from metal.emulator import Emulator
+from metal.models import session
 from saragossa import _core_test as core
 from unit.ops.cases import Array, Arrays, Case, normal
 from unit.ops.cases_delta import (
@@ -25,11 +26,22 @@ from unit.ops.harness import Ops, error, read
 ROW_INPUTS = ("qkv", "a", "b", "z", "x")
 FEW = Steps((Run(3, 0, "place-each"), Run(1, 1, "last"), Run(8, -1, "each")))
 MANY = Steps((Run(40, 0, "place"), Run(1, 2, "last"), Run(70, -1, "last")))
+# Runs by chunks, runs row by row and single rows; states kept in place, in new slots, and nowhere.
+MIXED = Steps(
+    (Run(65, 0, "place"), Run(3, 1, "each"), Run(130, -1, "last"), Run(63, 2, "last"), Run(64, 3, "none"))
+)
+SMALL = Heads(1, 2, 16, 8)
 
 
 @pytest.fixture(scope="module")
 def metal() -> Ops:
     return Ops(device="metal")
+
+
+@pytest.fixture(scope="module")
+def chunked() -> Ops:
+    """As the default path is; `metal` has float32 activations, the exact mode, and goes row by row."""
+    return Ops(device="metal", activations="int15")
 
 
 def run(ops: Ops, case: Case, a: Arrays) -> dict[str, Array]:
@@ -185,7 +197,159 @@ def test_prompts_take_the_kernel_for_many_rows(metal: Ops, emulator: Emulator) -
         assert [d["kernel"] for d in counted["dispatch_list"]] == kernels
 
 
+def held_to_scalar(ops: Ops, case: Case) -> Arrays:
+    a = case.inputs()
+    got, want = run(ops, case, a), run(Ops(), case, a)
+    for name in want:
+        assert error(got[name], want[name]) < 1e-5, (case.label, name)
+    return got
+
+
+@pytest.mark.usefixtures("checked")
+@pytest.mark.parametrize("decays", ["usual", "slow", "fast", "mixed"])
+@pytest.mark.parametrize("rows", [64, 65, 130, 300])
+def test_chunks_equal_the_scalar_op(chunked: Ops, rows: int, decays: str) -> None:
+    held_to_scalar(chunked, delta_case(f"rows{rows}", Steps((Run(rows, 0, "place"),)), SMALL, decays))
+
+
+@pytest.mark.usefixtures("checked")
+@pytest.mark.parametrize(
+    "heads",
+    [
+        Heads(2, 4, 40, 12),
+        Heads(1, 1, 64, 33),
+        Heads(1, 2, 72, 40),
+        Heads(1, 1, 136, 8),
+        Heads(1, 1, 256, 40),
+    ],
+    ids=str,
+)
+def test_chunks_of_heads_of_all_sizes(chunked: Ops, heads: Heads) -> None:
+    held_to_scalar(chunked, delta_case("rows70", Steps((Run(70, -1, "last"),)), heads))
+
+
+@pytest.mark.usefixtures("checked")
+@pytest.mark.parametrize("order", ["random", "reversed"])
+def test_chunks_beside_other_runs(chunked: Ops, emulator: Emulator, order: str) -> None:
+    emulator.set("order", order)
+    case = delta_case("mixed", MIXED, Heads(1, 2, 24, 12))
+    a, starts = case.inputs(), MIXED.starts()
+    together = held_to_scalar(chunked, case)
+    for i, one in enumerate(MIXED.runs):  # nor do the others show in the bits
+        if one.rows < 64:
+            continue
+        rows = slice(starts[i], starts[i + 1])
+        alone = Steps((Run(one.rows, 0 if one.start >= 0 else -1, one.keep),))
+        part = {n: x[rows] if n in ROW_INPUTS else x for n, x in a.items()}
+        part["state"] = np.full((alone.outs()[1], *a["state"].shape[1:]), np.nan, np.float32)
+        if one.start >= 0:
+            part["state"][0] = a["state"][one.start]
+        got = run(chunked, delta_case("", alone, Heads(1, 2, 24, 12)), part)
+        assert got["y"].tobytes() == together["y"][rows].tobytes(), i
+
+
+@pytest.mark.usefixtures("checked")
+def test_chunks_may_be_cut_apart(chunked: Ops) -> None:
+    """At a multiple of 32 rows, where each part is long enough for chunks."""
+    case = delta_case("", Steps((Run(170, 0, "place"),)), SMALL)
+    a = case.inputs()
+    whole, state, y = run(chunked, case, a), a["state"], []
+    for rows in (slice(0, 96), slice(96, 170)):
+        part = {n: x[rows] if n in ROW_INPUTS else x for n, x in a.items()} | {"state": state}
+        got = run(chunked, delta_case("", Steps((Run(rows.stop - rows.start, 0, "place"),)), SMALL), part)
+        state = got["state"]
+        y.append(got["y"])
+    assert np.concatenate(y).tobytes() == whole["y"].tobytes()
+    assert state[0].tobytes() == whole["state"][0].tobytes()
+
+
+@pytest.mark.usefixtures("checked")
+@pytest.mark.parametrize("bad", [-2, 2])
+def test_chunks_and_a_slot_that_does_not_exist(chunked: Ops, bad: int) -> None:
+    steps = Steps((Run(64, 0, "place"),))
+    a = delta_inputs(np.random.default_rng(0), steps, SMALL, "usual")
+    for where in ("state_in", "state_out"):
+        batch = core.Batch(
+            ids=chunked.i32(np.zeros(64)),
+            positions=chunked.i32(np.arange(64)),
+            sequence=chunked.i32(np.zeros(64)),
+            block_table=chunked.i32([[0]]),
+            runs=[64],
+            run_starts=chunked.i32([0, 64]),
+            state_in=chunked.i32([bad if where == "state_in" else 0]),
+            state_out=chunked.i32([-1] * 63 + [bad if where == "state_out" else 0]),
+        )
+        y, state = chunked.empty(64, SMALL.values), chunked.f32(a["state"])
+        gates = core.DeltaGates(*(chunked.f32(a[name]) for name in ("a", "b", "a_log", "dt_bias")))
+        enc = chunked.begin()
+        enc.delta_rule(y, chunked.f32(a["qkv"]), gates, SMALL.core(), core.RecurrentLayer(delta=state), batch)
+        enc.submit().wait()
+        assert np.isnan(y.numpy()).all() == (where == "state_in")
+        if where == "state_out":
+            assert state.numpy().tobytes() == a["state"].tobytes()
+
+
+def test_which_runs_go_by_chunks(metal: Ops, chunked: Ops, emulator: Emulator) -> None:
+    off = Ops(device="metal", activations="int15", chunked_delta=False)
+    rows, chunks = "delta_rule_rows", "delta_rule_chunks"
+    for ops, steps, heads, kernels in (
+        (chunked, Steps((Run(512, 0, "place"),)), SMALL, [chunks]),
+        (chunked, Steps((Run(64), Run(200))), SMALL, [chunks]),
+        (chunked, Steps((Run(63),)), SMALL, [rows]),
+        (chunked, MIXED, SMALL, [chunks, rows]),
+        (chunked, Steps((Run(512, 0, "place"),)), ODD, [rows]),  # keys of 20
+        (off, Steps((Run(512, 0, "place"),)), SMALL, [rows]),
+        (metal, Steps((Run(512, 0, "place"),)), SMALL, [rows]),
+    ):
+        case = delta_case("", steps, heads)
+        a = case.inputs()
+        with emulator.traced() as counted:
+            run(ops, case, a)
+        assert [d["kernel"] for d in counted["dispatch_list"]] == kernels, (steps, heads)
+
+
+def test_gpus_without_simdgroup_matrices_go_row_by_row(emulator: Emulator) -> None:
+    case = delta_case("", Steps((Run(64, 0, "place"),)), SMALL)
+    with emulator.mac(gpu_family=5), emulator.traced() as counted:
+        run(Ops(device="metal", activations="int15"), case, case.inputs())
+    assert [d["kernel"] for d in counted["dispatch_list"]] == ["delta_rule_rows"]
+
+
+def test_a_chunk_reads_the_state_once_a_run(chunked: Ops, emulator: Emulator) -> None:
+    steps, heads = Steps((Run(512, 0, "place"),)), Heads(1, 2, 128, 64)
+    a = delta_inputs(np.random.default_rng(0), steps, heads, "usual")
+    with emulator.traced() as counted:
+        chunked.run(lambda e: encode_delta(chunked, e, a, steps, heads, norm=True))
+    delta, norm = counted["dispatch_list"]
+    assert (delta["kernel"], norm["kernel"]) == ("delta_rule_chunks", "gated_norm")
+    state = 4 * heads.values * heads.key_dim
+    (states,) = [b for b in delta["buffers"] if b["requested_read"] and b["requested_written"]]
+    assert states["requested_read"] == states["requested_written"] == state
+    assert delta["unique_written"] == state + 4 * 512 * heads.values
+
+
 def test_keys_that_are_too_long_are_refused(metal: Ops) -> None:
     case = delta_case("", Steps((Run(1),)), Heads(1, 1, 260, 4))
     with pytest.raises(Exception, match="keys of 260, at most 256"):
         run(metal, case, case.inputs())
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_model_takes_chunks_and_its_switch(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt of 150 tokens, on the default path and with the switch off: other sums, the same logits."""
+    prompt = [2] + [4 + (7 * i * i + 13 * i + 5) % 250 for i in range(149)]
+
+    def logits() -> tuple[Array, set[str]]:
+        with emulator.traced() as counted:
+            out = session("../families/qwen3_5-q4g32", exact=False).logits(0, prompt)
+        return out, {d["kernel"] for d in counted["dispatch_list"]}
+
+    chunks, kernels = logits()
+    assert "delta_rule_chunks" in kernels
+    assert "delta_rule_rows" not in kernels
+    monkeypatch.setenv("SARAGOSSA_CHUNKED_DELTA", "off")
+    rows, kernels = logits()
+    assert "delta_rule_rows" in kernels
+    assert "delta_rule_chunks" not in kernels
+    assert not np.array_equal(chunks, rows)
+    assert np.abs(chunks - rows).max() < 1e-3, np.abs(chunks - rows).max()

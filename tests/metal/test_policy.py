@@ -15,7 +15,7 @@ from unit.ops.harness import Ops
 from unit.ops.test_linear import inputs, linear, make
 
 FAMILIES = {path.stem for path in (Path(__file__).parents[2] / "metal").glob("*.metal")}
-MATRICES = {"matmul", "moe_sorted", "attention_prefill"}
+MATRICES = {"matmul", "moe_sorted", "attention_prefill", "delta_chunks"}
 TENSORS = {"matmul_tensor"}
 
 
