@@ -46,8 +46,8 @@ class Session:
         self._pace = Pace(0 if speculator is None else speculator.most)
         self._drawn: tuple[int, list[tuple[int, float]]] | None = None  # the last token
         self._ahead: deque[tuple[int, list[tuple[int, float]]]] = deque()
-        # Of a verification that is not kept yet: tokens that steps returned.
-        self._returned: int | None = None
+        # Of the last verification: tokens in the cache before it, tokens that it drew.
+        self._verified: tuple[int, int] | None = None
 
     def configure(self, options: GenerationOptions) -> None:
         """Sampling of the next draws. Raises ParameterError."""
@@ -70,13 +70,23 @@ class Session:
     @property
     def length(self) -> int:
         """Tokens in the cache; of those drawn ahead, the ones that steps have returned."""
-        return self._core.length(0) + (self._returned or 0)
+        return self._core.length(0) + self._returned()
+
+    def _returned(self) -> int:
+        """Tokens of a verification that steps returned and the core has not kept yet.
+
+        Read off what one call changes: Ctrl-C may fall between any two lines here, and the session goes on.
+        """
+        if self._verified is None:
+            return 0
+        before, drawn = self._verified
+        return drawn - len(self._ahead) if self._core.length(0) == before else 0
 
     def _settle(self) -> None:
         """Drop what was drawn ahead and not returned."""
-        if self._returned is not None:
-            self._core.keep(0, self._returned)
-        self._returned = None
+        if returned := self._returned():
+            self._core.keep(0, returned)
+        self._verified = None
         self._ahead.clear()
 
     def prefill(self, ids: Sequence[int], *, progress: Progress | None = None) -> None:
@@ -110,9 +120,8 @@ class Session:
 
         wanted: tokens that this step and those to come will be asked for, where that is known; saves drafts.
         """
-        if self._ahead and self._returned is not None:
+        if self._ahead and self._returned():
             self._drawn = self._ahead.popleft()
-            self._returned += 1
         elif self._unread:
             self._unread = False
             self._drawn = self._core.drawn(0)
@@ -124,7 +133,8 @@ class Session:
     def _next(self, wanted: int | None) -> tuple[int, list[tuple[int, float]]]:
         start = time.perf_counter()
         # The drawn token takes a place, and what is drawn behind the last draft needs none.
-        room = self.context - self._core.length(0) - 1
+        length = self._core.length(0)
+        room = self.context - length - 1
         most = min(self._pace.wanted(), room, room if wanted is None else wanted - 1)
         drafts = self._drafter.propose(self._core, 0, most) if self._drafter is not None and most > 0 else []
         if not drafts:
@@ -138,7 +148,7 @@ class Session:
         self.stats.add(SpeculationStats(1, len(drafts), accepted))
         self._pace.verified(len(drafts), accepted, time.perf_counter() - start)
         self._ahead.extend(drawn[1:])
-        self._returned = 1
+        self._verified = (length, len(drawn))
         return drawn[0]
 
     def logprobs(self) -> TokenLogprobs | None:
@@ -161,5 +171,5 @@ class Session:
     def rewind(self, to: int) -> None:
         """Back to the first `to` tokens. Raises UsageError beyond the end, SnapshotNeededError."""
         self._settle()
-        self._unread = False
         self._core.rewind(0, to)
+        self._unread = False  # not before: a refused rewind keeps the drawn token

@@ -58,7 +58,7 @@ def merge(left: Parameters, right: Parameters, left_name: str, right_name: str) 
     for key, value in _named(right).items():
         if value is None:
             continue
-        if result.get(key, value) != value:
+        if key in result and result[key] != value:
             raise ConfigError(f"{key} is {result[key]!r} in {left_name} and {value!r} in {right_name}")
         result[key] = value
     return result
@@ -81,7 +81,7 @@ def rope_spec(parameters: Parameters, *, head_dim: int, max_position: int, mrope
     are equal for text. Raises ConfigError for an unknown type, key or value.
     """
     params = {key: value for key, value in _named(parameters).items() if value is not None}
-    sections = [params.pop(key) for key in _MROPE if key in params] if mrope else []
+    sections = {key: params.pop(key) for key in _MROPE if key in params} if mrope else {}
     kind = params.get("rope_type", "default")
     if mrope and kind == "mrope":  # the older spelling
         kind = "default"
@@ -106,10 +106,11 @@ def rope_spec(parameters: Parameters, *, head_dim: int, max_position: int, mrope
     return RopeSpec(dims, tuple(_float32(value) for value in frequencies), _float32(factor))
 
 
-def _check_mrope(values: list[Any], dims: int) -> None:
-    for value in values:
-        if isinstance(value, bool):
-            continue
+def _check_mrope(values: Parameters, dims: int) -> None:
+    interleaved, value = (values.get(key) for key in reversed(_MROPE))
+    if not isinstance(interleaved, bool | None):
+        raise ConfigError(f"rope parameter mrope_interleaved is {interleaved!r:.50}; true or false is wanted")
+    if value is not None:
         if not isinstance(value, list) or not all(type(size) is int and size >= 0 for size in value):
             raise ConfigError(f"rope parameter mrope_section is {value!r:.50}; a list of sizes is wanted")
         if sum(value) != dims // 2:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
 import saragossa
+from saragossa.engine.session import Session
 from saragossa.errors import SaragossaError
 
 MODEL = Path(__file__).parents[2] / "golden" / "checkpoints" / "llama"
@@ -36,6 +41,74 @@ def drawn(llm: saragossa.LLM, refused: list[int] | None) -> list[int]:
 @pytest.mark.parametrize("refused", [[], [10**6], [5] * 100_000], ids=["empty", "id", "long"])
 def test_a_refused_prompt_keeps_the_drawn_token(llm: saragossa.LLM, refused: list[int]) -> None:
     assert drawn(llm, refused) == drawn(llm, None)
+
+
+@pytest.mark.parametrize(
+    ("folder", "to"), [("checkpoints/llama", 41), ("families/qwen3_5", 29)], ids=["beyond", "no-snapshot"]
+)
+def test_a_refused_rewind_keeps_the_drawn_token(folder: str, to: int) -> None:
+    with saragossa.LLM(MODEL.parents[1] / folder, device="cpu", threads=1) as llm:
+        session = llm.session()
+        session.configure(OPTIONS)
+        session.prefill(PROMPT)
+        with pytest.raises(SaragossaError):
+            session.rewind(to)
+        assert [session.step() for _ in range(6)] == drawn(llm, None)
+
+
+def test_ctrl_c_between_any_two_lines_leaves_a_whole_session() -> None:
+    """With drafts: what was verified, returned and kept is known wherever the step ends."""
+    prompt = PROMPT
+    with saragossa.LLM(MODEL, device="cpu", threads=1, draft_model=MODEL, draft_tokens=3) as llm:
+
+        def work(session: Session) -> list[int]:
+            session.configure(saragossa.GenerationOptions())
+            session.prefill(prompt)
+            return [session.step() for _ in range(10)]
+
+        first = llm.session()
+        sequence = prompt + work(first)
+        assert first.stats.accepted > 0
+        after: dict[int, int] = {}
+        for line in itertools.count(1):
+            session = llm.session()
+            if not interrupted(lambda s=session: (work(s), s.rewind(0)), line):
+                break
+            at = session.length
+            session.prefill([7])
+            if at not in after:
+                fresh = llm.session()
+                fresh.prefill([*sequence[:at], 7])
+                after[at] = fresh.step()
+            assert session.step() == after[at], line
+            session.rewind(0)
+            assert prompt + work(session) == sequence, line
+        assert len(after) > 5
+
+
+def interrupted(work: Callable[[], object], line: int) -> bool:
+    """Run `work` with a Ctrl-C before its `line`-th line in session.py; False: there were not so many."""
+    left = line
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.endswith("engine/session.py"):
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:

@@ -309,12 +309,16 @@ def test_mrope_of_text_is_plain_rope(kind: str) -> None:
         ([2, 1, 2], r"mrope_section \[2, 1, 2\] sums to 5; 8 rotated channels need 4"),
         ([2, "1", 1], r"mrope_section is \[2, '1', 1\]; a list of sizes"),
         (7, "mrope_section is 7"),
+        (True, "mrope_section is True"),
     ],
 )
 def test_bad_mrope(section: Any, message: str) -> None:
     rope = {"rope_theta": 1e7, "partial_rotary_factor": 0.25, "mrope_section": section}
     with pytest.raises(ConfigError, match=message):
         build("qwen3_5_text", text_changed("qwen3_5_text", rope_parameters=rope))
+    rope |= {"mrope_section": [2, 1, 1]}
+    with pytest.raises(ConfigError, match="mrope_interleaved is"):
+        build("qwen3_5_text", text_changed("qwen3_5_text", rope_parameters=rope | {"mrope_interleaved": 7}))
     with pytest.raises(ConfigError, match="rope parameter mrope_section is not known"):
         build("qwen3_moe", text_changed("qwen3_moe", rope_parameters={"mrope_section": [8, 4, 4]}))
 

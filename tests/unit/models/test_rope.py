@@ -93,6 +93,7 @@ def test_unsupported_types_list_the_supported(kind: object) -> None:
         ({"rope_type": "linear", "factor": 2.0, "mscale": 1.0}, "mscale is not known for rope_type 'linear'"),
         ({"rope_type": "default", "factr": 1.0}, "factr is not known"),
         ({"rope_theta": 0}, "rope_theta is 0"),
+        ({"rope_theta": math.nan}, "rope_theta is nan"),
         ({"rope_theta": 1e4, "partial_rotary_factor": 1.5}, "partial_rotary_factor 1.5"),
         ({"rope_theta": 1e4, "partial_rotary_factor": 0.05}, "rotates 3 of 64"),
         ({"rope_type": "llama3", "factor": 8.0, "high_freq_factor": 4.0}, "low_freq_factor is missing"),
@@ -120,3 +121,10 @@ def test_bad_parameters_are_named(parameters: dict[str, Any], message: str) -> N
 def test_two_forms_that_disagree(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         llama.build(config("llama", **changes), {})
+
+
+@pytest.mark.parametrize("key", ["rope_theta", "rope_type", "partial_rotary_factor"])
+def test_nan_is_named_whatever_form_it_stands_in(key: str) -> None:
+    for form in ({"rope_type": "default"}, {}):
+        with pytest.raises(ConfigError, match=f"{key}.* nan"):
+            qwen3.build(config("qwen3", rope_parameters={**form, "rope_theta": 1e4, key: math.nan}), {})
