@@ -247,7 +247,7 @@ void Session::append(int row, std::span<const int32_t> tokens,
   settle();
   stepping_.clear();
   const bool had_drawn = std::exchange(r.has_drawn, false);
-  r.tail.rewind(r.state.length(), {}, state_width());  // the last pair was the drawn token's
+  if (has_head()) r.tail.rewind(r.state.length(), {}, state_width());  // the last pair was the drawn token's
   Tensor states;
   try {
     auto enc = model_->device->begin();
@@ -326,7 +326,8 @@ void Session::rewind(int row, int64_t to) {
   settle();
   r.state.rewind(to);
   const auto marked = r.marked.find(to);
-  r.tail.rewind(to, marked == r.marked.end() ? std::span<const float>() : marked->second, state_width());
+  if (has_head())
+    r.tail.rewind(to, marked == r.marked.end() ? std::span<const float>() : marked->second, state_width());
   r.marked.erase(r.marked.upper_bound(to), r.marked.end());
   stepping_.clear();
   r.has_drawn = false;
@@ -340,8 +341,10 @@ std::shared_ptr<const Snapshot> Session::snapshot(int row) {
   const Row& r = at(row);
   settle();
   std::shared_ptr<Snapshot> out(new Snapshot(model_));
-  out->tail_ = r.tail;
-  out->tail_.rewind(r.state.length(), {}, state_width());  // the drawn token is not in it
+  if (has_head()) {
+    out->tail_ = r.tail;
+    out->tail_.rewind(r.state.length(), {}, state_width());  // the drawn token is not in it
+  }
   out->state_.share(r.state);
   out->tokens_ = r.tokens;
   out->generated_ = r.generated;

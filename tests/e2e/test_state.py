@@ -58,7 +58,7 @@ QUICK = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCh
 
 @pytest.mark.parametrize("name", MODELS)
 @QUICK
-@given(first=splits(), second=splits(), back=st.integers(0, TOKENS))
+@given(first=splits(), second=splits(), back=st.integers(0, TOKENS - 1))
 def test_wherever_it_is_cut_and_rewound(
     name: str, first: list[int], second: list[int], back: int, models: dict[str, Loaded]
 ) -> None:
