@@ -10,7 +10,7 @@ endif()
 
 set(CSRC ${CMAKE_CURRENT_LIST_DIR})
 set(ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
-set(ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mfma -mf16c
+set(ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c
     -mprefer-vector-width=512)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # its own header starts from undefined vectors (GCC bug 105593)
   list(APPEND ISA_FLAGS_avx512 -Wno-uninitialized -Wno-maybe-uninitialized)

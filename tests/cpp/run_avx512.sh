@@ -9,7 +9,7 @@ if [ "$(uname -m)" != x86_64 ]; then
   echo "$0: skipped, this is no x86-64 machine"
   exit 0
 fi
-if grep -qw avx512_bf16 /proc/cpuinfo 2>/dev/null && grep -qw avx512_vnni /proc/cpuinfo; then
+if grep -qw avx512_vnni /proc/cpuinfo 2>/dev/null; then
   build build/checks
   run build/checks avx512
   exit
