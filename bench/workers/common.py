@@ -31,6 +31,7 @@ class Job:
     repeats: int = 2
     vocab: int = 32000
     memory: bool = False
+    dtype: str = "bfloat16"  # torch's
 
     @property
     def ids(self) -> list[int]:

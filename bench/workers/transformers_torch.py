@@ -1,4 +1,4 @@
-"""transformers on torch's CPU backend in bfloat16, on the unquantised folder."""
+"""transformers on torch's CPU backend, on the unquantised folder."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def load(job: Job) -> tuple[Torch, dict[str, Any]]:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(job.threads)
     transformers.utils.logging.disable_progress_bar()
-    model = transformers.AutoModelForCausalLM.from_pretrained(job.model, dtype=torch.bfloat16).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(job.model, dtype=getattr(torch, job.dtype)).eval()
     return Torch(model), {
-        "engine": f"torch {torch.__version__}, transformers {transformers.__version__}, bf16"
+        "engine": f"torch {torch.__version__}, transformers {transformers.__version__}, {job.dtype}"
     }
 
 
