@@ -23,7 +23,6 @@ from saragossa.engine.options import (
     check_speculation,
 )
 from saragossa.engine.session import Progress, Session
-from saragossa.engine.snapshots import Snapshot
 from saragossa.engine.speculation import DRAFT_TOKENS, Speculator, check_vocabulary
 from saragossa.errors import UsageError
 from saragossa.models import read_config_json
@@ -178,7 +177,7 @@ class LLM:
 
     # --- generation -----------------------------------------------------------------------------
 
-    def session(self, snapshot: Snapshot | None = None) -> Session:
+    def session(self, snapshot: _core.Snapshot | None = None) -> Session:
         """A sequence for step-by-step work, prefill(ids), step(): fresh, or with what a snapshot holds."""
         loaded = self.loaded
         session = Session(loaded.model, self.context, loaded.chunk, self.speculator)

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from saragossa import _core
+from saragossa._core import Model, Snapshot
+from saragossa._core import Session as Core
 from saragossa.errors import UsageError
 
 if TYPE_CHECKING:
     from saragossa.engine.speculation import Speculator
 
-Snapshot = _core.Snapshot  # length, tokens
-
 
 class Snapshots:
     """The part of a Session that takes and restores them."""
 
-    _core: _core.Session
-    _model: _core.Model
+    _core: Core
+    _model: Model
     _chunk: int
     _speculator: Speculator | None
     context: int
 
-    def __init__(
-        self, model: _core.Model, context: int, chunk: int, speculator: Speculator | None = None
-    ) -> None:
+    def __init__(self, model: Model, context: int, chunk: int, speculator: Speculator | None = None) -> None:
         raise NotImplementedError
 
     def _settle(self) -> None:
@@ -50,7 +47,7 @@ class Snapshots:
         Raises UsageError for a snapshot of another model, or one longer than the context; the session is then
         what it was.
         """
-        if not isinstance(snapshot, _core.Snapshot):
+        if not isinstance(snapshot, Snapshot):
             raise UsageError(f"a snapshot is what snapshot() gives, not {type(snapshot).__name__}")
         self._settle()
         self._core.restore(0, snapshot)

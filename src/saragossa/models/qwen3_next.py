@@ -33,6 +33,4 @@ def build(raw: Mapping[str, object], index: Index, *, mtp: bool = False) -> Mode
     c = read_config(Qwen3NextConfig, raw, ignored=(*IGNORED, *MOE_IGNORED), fixed=FIXED)
     said = c.mtp_num_hidden_layers if c.num_nextn_predict_layers is None else c.num_nextn_predict_layers
     outer = Outer(config_block(raw))
-    return expert_model(
-        "qwen3_next", c, raw, index, outer, experts=512, mtp=mtp, said=said, fused_delta=True
-    )
+    return expert_model("qwen3_next", c, raw, index, outer, experts=512, mtp=mtp, said=said, fused_delta=True)

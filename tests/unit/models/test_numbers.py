@@ -109,7 +109,7 @@ def test_a_number_without_sense_is_named(name: str, key: str, values: tuple[obje
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_rope_number_without_sense_is_named(name: str) -> None:
     for parameters, key in ROPE:
-        nested = {kind: parameters for kind in ("full_attention", "sliding_attention")}
+        nested = dict.fromkeys(("full_attention", "sliding_attention"), parameters)
         with pytest.raises(ConfigError, match=key):
             build(name, {"rope_parameters": nested if "gemma" in name else parameters})
 
