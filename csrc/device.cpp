@@ -1,5 +1,7 @@
 #include "device.h"
 
+#include <algorithm>
+
 #include "cpu/cpu_device.h"
 #include "metal/metal_device.h"
 
@@ -20,6 +22,12 @@ void Device::poll_interrupt() {
   if (now - last_poll_ < std::chrono::milliseconds(20)) return;
   last_poll_ = now;
   interrupt_();
+}
+
+Tensor upload(Device& device, std::span<const int32_t> values) {
+  const Tensor t = device.tensor(DType::i32, {static_cast<int64_t>(values.size())});
+  std::copy(values.begin(), values.end(), host_data<int32_t>(t));
+  return t;
 }
 
 std::unique_ptr<Device> make_device(const std::string& name, const Switches& switches) {

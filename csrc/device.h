@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,13 @@ struct DeviceMemory {
   int64_t recommended = 0;  // the most that the system advises to use
 };
 
+/// Of a model, the largest of each: what a device's kernels may bound.
+struct ModelSizes {
+  int64_t hidden = 0, vocab = 0;
+  int64_t delta_key_dim = 0;                   // of gated delta nets
+  int64_t experts = 0, experts_per_token = 0;  // of a layer
+};
+
 struct KernelTime {
   std::string kernel;
   int64_t runs = 0;
@@ -105,6 +113,8 @@ class Device {
   virtual DeviceMemory memory() const { return {}; }
   /// Whether untouched pages of a buffer cost nothing. A GPU wires a whole buffer when it first uses it.
   virtual bool lazy_memory() const { return true; }
+  /// Error(device) that names what the kernels cannot do. Asked before memory is spent on a model.
+  virtual void check(const ModelSizes&) const {}
   /// Until everything that was submitted is done.
   virtual void wait_idle() {}
   /// GPU time by kernel so far, where each dispatch runs alone (switch `metal_resident` off); else nothing.
@@ -134,6 +144,9 @@ template <class T>
 T* raw_data(const Tensor& t) {
   return reinterpret_cast<T*>(t.buffer->raw() + t.offset);
 }
+
+/// i32 [n] with these values.
+Tensor upload(Device& device, std::span<const int32_t> values);
 
 /// "cpu", "metal". Metal raises Error(device) on a machine or in a build without it.
 std::unique_ptr<Device> make_device(const std::string& name, const Switches& switches);

@@ -1,6 +1,7 @@
 #pragma once
 // Switches of the core: src/saragossa/runtime_flags.py declares them and fills this struct.
-// A switch only chooses a slower path with equal results.
+// A switch only chooses a slower path, with the same results up to rounding: the order of sums (chunked_delta, the
+// kernels of Metal) or the precision of activations.
 
 #include <cstdint>
 #include <string>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cpu/tasks.h"
 #include "cpu/vector_kernels.h"
 
 namespace saragossa::cpu {
@@ -40,19 +41,6 @@ void find_runs(const AttentionCall& c, std::vector<AttentionWorkspace::Run>& run
   }
   for (const auto& run : runs)
     check_blocks(c, run.row, c.first_key(c.positions[run.row]), c.positions[run.row + run.rows - 1]);
-}
-
-float* sized(std::vector<float>& buffer, int64_t floats) {
-  if (static_cast<int64_t>(buffer.size()) < floats) buffer.resize(static_cast<size_t>(floats));
-  return buffer.data();
-}
-
-template <class Fn>
-void each(ThreadPool& pool, bool serial, int64_t tasks, Fn&& fn) {
-  if (serial || tasks == 1)
-    for (int64_t i = 0; i < tasks; ++i) fn(i, 0);
-  else
-    pool.run(tasks, fn);
 }
 
 void reference(const AttentionCall& c, const VectorKernels& kernels, ThreadPool& pool, AttentionWorkspace& space) {

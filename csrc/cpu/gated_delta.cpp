@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cpu/cpu_encoder.h"
+#include "cpu/tasks.h"
 
 namespace saragossa::cpu {
 namespace {
@@ -45,20 +46,6 @@ struct Runs {
   /// Slot that a run starts from, -1: zeros.
   int32_t first(int64_t run) const { return in[sequence[starts[run]]]; }
 };
-
-float* sized(std::vector<float>& buffer, int64_t floats) {
-  if (static_cast<int64_t>(buffer.size()) < floats) buffer.resize(static_cast<size_t>(floats));
-  return buffer.data();
-}
-
-/// On the caller where there is little to do.
-template <class Fn>
-void each(ThreadPool& pool, bool serial, int64_t tasks, Fn&& fn) {
-  if (serial || tasks == 1)
-    for (int64_t i = 0; i < tasks; ++i) fn(i, 0);
-  else
-    pool.run(tasks, fn);
-}
 
 constexpr int64_t kSerialWork = 32 * 1024;  // floats
 

@@ -5,6 +5,10 @@
 #include "metal/footprint.h"
 #include "metal/metal_encoder.h"
 #include "metal/tensor_check.h"
+#include "params/gated_delta.h"
+#include "params/moe.h"
+#include "params/norm.h"
+#include "params/sample_kernels.h"
 
 namespace saragossa {
 namespace metal {
@@ -32,6 +36,7 @@ class MetalDevice final : public Device {
   }
   std::unique_ptr<CommandEncoder> begin() override { return std::make_unique<MetalEncoder>(*this, context_); }
   bool lazy_memory() const override { return false; }
+  void check(const ModelSizes& sizes) const override;
   void wait_idle() override { context_->wait_idle(); }
   std::vector<KernelTime> kernel_times() const override { return context_->times(); }
   DeviceMemory memory() const override {
@@ -43,6 +48,24 @@ class MetalDevice final : public Device {
   std::shared_ptr<Context> context_;
   std::string note_;  // of the description
 };
+
+void MetalDevice::check(const ModelSizes& sizes) const {
+  struct Limit {
+    const char* what;
+    int64_t found, most;
+  };
+  const Limit limits[] = {
+      {"a hidden size", sizes.hidden, SG_NORM_MOST},
+      {"a vocabulary", sizes.vocab, int64_t{SG_SAMPLE_MAX_BLOCKS} * SG_SAMPLE_BLOCK},
+      {"keys of delta nets", sizes.delta_key_dim, SG_DELTA_MOST_KEY_DIM},
+      {"experts of a layer:", sizes.experts, SG_MOE_MOST_EXPERTS},
+      {"experts of a token:", sizes.experts_per_token, SG_MOE_MOST_CHOSEN},
+  };
+  for (const Limit& limit : limits)
+    if (limit.found > limit.most)
+      fail(ErrorKind::device, "device 'metal' cannot run this model: it has ", limit.what, " ", limit.found,
+           ", the kernels take at most ", limit.most, "; use --device cpu");
+}
 
 NS::SharedPtr<MTL::Device> system_device() { return NS::TransferPtr(MTL::CreateSystemDefaultDevice()); }
 

@@ -1,7 +1,7 @@
 #pragma once
 // The encoder of the Metal device: each op becomes dispatches in one concurrent compute encoder of one command buffer.
-// The ops' bodies stand by family: elementwise.cpp, norm.cpp, rope.cpp, attention.cpp, linear.cpp, matmul.cpp,
-// moe.cpp, moe_sorted.cpp, embed.cpp, sample.cpp.
+// The ops' bodies stand by family: elementwise.cpp, norm.cpp, rope.cpp, attention.cpp, gated_delta.cpp (with the
+// convolution), linear.cpp, matmul.cpp, moe.cpp, moe_sorted.cpp, embed.cpp, sample.cpp.
 
 #include <array>
 #include <initializer_list>

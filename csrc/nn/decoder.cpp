@@ -77,90 +77,112 @@ Tensor Decoder::per_layer_inputs(CommandEncoder& enc, const Tensor& x, const Ten
   return out;
 }
 
+/// One forward on its way from layer to layer.
+struct Decoder::Pass {
+  CommandEncoder& enc;
+  std::span<const Batch> batches;
+  const ModelCache& cache;
+  const Tensor& rows;
+  std::vector<Tensor>* trace;
+  Tensor x;  // f32 [T, hidden], behind the last layer [R, hidden]
+  LayerScratch s;
+  Tensor inputs;  // f32 [layers, T, width] or none
+  Tensor tapped;  // f32 [taps * T, hidden] or none: states that a block drafter reads
+
+  int64_t tokens() const { return batches.front().tokens(); }
+  Tensor mixed(const DecoderLayer& layer) const { return rows_view(s.mixed, tokens(), layer.spec().mixed_width()); }
+  /// The layer's own input, f32 [T, width] or none.
+  Tensor input(size_t layer) const {
+    if (!inputs) return {};
+    return inputs.slice(static_cast<int64_t>(layer), 1).reshape({inputs.shape[1], inputs.shape[2]});
+  }
+  void tap(const std::vector<size_t>& taps, size_t layer) const {
+    for (size_t i = 0; tapped && i < taps.size(); ++i)
+      if (taps[i] == layer) enc.copy(tapped.slice(static_cast<int64_t>(i) * tokens(), tokens()), x);
+  }
+  void keep_trace() const {
+    if (!trace || !rows) return;
+    const Tensor kept = enc.device().tensor(DType::f32, {rows.shape[0], x.shape[1]});
+    if (x.shape[0] == tokens())
+      enc.gather_rows(kept, x, rows);
+    else
+      enc.copy(kept, x);  // rows were gathered already
+    trace->push_back(kept);
+  }
+};
+
+void Decoder::mix(const Pass& p, size_t i, bool store_only) const {
+  const DecoderLayer& layer = layers_[i];
+  const Attention* attention = layer.attention();
+  if (!attention) return layer.delta()->mix(p.enc, p.cache.recurrent(i), p.batches.front(), p.s);
+  const KvPlace place = p.cache.kv_place(i);
+  const KvLayer& kv = p.cache.kv(place);
+  const Batch& batch = p.batches[place.group];
+  attention->project(p.enc, ropes_[layer.spec().attention->rope], kv, batch, p.s);
+  if (!store_only) attention->attend(p.enc, kv, batch, p.s);
+}
+
+Decoder::Output Decoder::finish_last(Pass& p, bool every_normed) const {
+  const DecoderLayer& layer = layers_.back();
+  const Tensor x = p.x, mixed = p.mixed(layer), input = p.input(layers_.size() - 1);
+  Output out;
+  if (p.rows) {
+    p.x = gathered(p.enc, x, p.rows);
+    const Tensor wanted = gathered(p.enc, mixed, p.rows);
+    layer.finish(p.enc, p.x, wanted, norm_, input ? gathered(p.enc, input, p.rows) : Tensor(), p.s);
+    p.keep_trace();
+  }
+  if (!every_normed) return out;
+  if (p.rows) {
+    out.normed = p.enc.scratch(DType::f32, {p.rows.shape[0], spec_.hidden});
+    p.enc.copy(out.normed, rows_view(p.s.normed, p.rows.shape[0], spec_.hidden));
+  }
+  layer.finish(p.enc, x, mixed, norm_, input, p.s);
+  out.every = rows_view(p.s.normed, p.tokens(), spec_.hidden);
+  return out;
+}
+
 Decoder::Output Decoder::forward(CommandEncoder& enc, std::span<const Batch> batches, const ModelCache& cache,
                                  const Tensor& rows, bool every, std::vector<Tensor>* trace) const {
   require(batches.size() == cache.groups(), "decoder: ", batches.size(), " batches for ", cache.groups(), " groups");
-  const Batch& first = batches.front();
-  const int64_t tokens = first.tokens();
-  Tensor x = enc.scratch(DType::f32, {tokens, spec_.hidden});
-  const LayerScratch s(enc, spec_, spec_.layers, tokens);
-  enc.embed(x, embed_, first.ids, spec_.embed_scale);
-  const Tensor own = per_layer_inputs(enc, x, first.ids);
-
-  Output out;
+  const Tensor& ids = batches.front().ids;
+  const int64_t tokens = ids.shape[0];
+  Pass p{enc,
+         batches,
+         cache,
+         rows,
+         trace,
+         enc.scratch(DType::f32, {tokens, spec_.hidden}),
+         LayerScratch(enc, spec_, spec_.layers, tokens),
+         {},
+         {}};
+  enc.embed(p.x, embed_, ids, spec_.embed_scale);
+  p.inputs = per_layer_inputs(enc, p.x, ids);
   const bool every_normed = every && mtp_;
   const std::vector<size_t> taps = every && block_ ? spec_.block->taps : std::vector<size_t>();
-  Tensor tapped;
-  if (!taps.empty()) tapped = enc.scratch(DType::f32, {static_cast<int64_t>(taps.size()) * tokens, spec_.hidden});
-  const auto tap = [&](size_t i) {
-    for (size_t at = 0; at < taps.size(); ++at)
-      if (taps[at] == i) enc.copy(tapped.slice(static_cast<int64_t>(at) * tokens, tokens), x);
-  };
-  const auto keep_trace = [&](const Tensor& behind) {
-    if (!trace || !rows) return;
-    const Tensor kept = enc.device().tensor(DType::f32, {rows.shape[0], spec_.hidden});
-    if (behind.shape[0] == tokens)
-      enc.gather_rows(kept, behind, rows);
-    else
-      enc.copy(kept, behind);  // rows were gathered already
-    trace->push_back(kept);
-  };
-  layers_.front().begin(enc, x, s);
+  if (!taps.empty()) p.tapped = enc.scratch(DType::f32, {static_cast<int64_t>(taps.size()) * tokens, spec_.hidden});
+
+  Output out;
+  layers_.front().begin(enc, p.x, p.s);
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const DecoderLayer& layer = layers_[i];
     const bool last = i + 1 == layers_.size(), enough = !rows && !every_normed && i == last_stored_;
-    if (const Attention* attention = layer.attention()) {
-      const KvPlace place = cache.kv_place(i);
-      const KvLayer& kv = cache.kv(place);
-      const Batch& batch = batches[place.group];
-      attention->project(enc, ropes_[layer.spec().attention->rope], kv, batch, s);
-      if (enough) break;
-      attention->attend(enc, kv, batch, s);
-    } else {
-      layer.delta()->mix(enc, cache.recurrent(i), first, s);
-      if (enough) break;
+    mix(p, i, enough);
+    if (enough) break;
+    if (last && (!rows || rows.shape[0] != tokens)) {
+      out = finish_last(p, every_normed);
+      break;
     }
-    Tensor mixed = rows_view(s.mixed, tokens, layer.spec().mixed_width());
-    Tensor layer_input;
-    if (own) {
-      const Shape& shape = own.shape;
-      layer_input = own.slice(static_cast<int64_t>(i), 1).reshape({shape[1], shape[2]});
-    }
-    if (!last || (rows && rows.shape[0] == tokens)) {
-      layer.finish(enc, x, mixed, last ? norm_ : layers_[i + 1].input_norm(), layer_input, s);
-      keep_trace(x);
-      tap(i);
-      continue;
-    }
-    // Only the wanted rows go on from here; where all are wanted as states, these go first and alone.
-    const Tensor all_x = x, all_mixed = mixed, all_input = layer_input;
-    if (rows) {
-      const auto wanted = [&](const Tensor& from) {
-        const Tensor to = enc.scratch(DType::f32, {rows.shape[0], from.shape[1]});
-        enc.gather_rows(to, from, rows);
-        return to;
-      };
-      x = wanted(x);
-      mixed = wanted(mixed);
-      if (layer_input) layer_input = wanted(layer_input);
-      layer.finish(enc, x, mixed, norm_, layer_input, s);
-      keep_trace(x);
-    }
-    if (!every_normed) continue;
-    if (rows) {
-      out.normed = enc.scratch(DType::f32, {rows.shape[0], spec_.hidden});
-      enc.copy(out.normed, rows_view(s.normed, rows.shape[0], spec_.hidden));
-    }
-    layer.finish(enc, all_x, all_mixed, norm_, all_input, s);
-    out.every = rows_view(s.normed, tokens, spec_.hidden);
+    layers_[i].finish(enc, p.x, p.mixed(layers_[i]), last ? norm_ : layers_[i + 1].input_norm(), p.input(i), p.s);
+    p.keep_trace();
+    p.tap(taps, i);
   }
-  if (tapped) out.every = side_by_side(enc, tapped, static_cast<int64_t>(taps.size()));
+  if (p.tapped) out.every = side_by_side(enc, p.tapped, static_cast<int64_t>(taps.size()));
   if (!rows) return out;
 
-  if (!out.normed) out.normed = rows_view(s.normed, x.shape[0], spec_.hidden);
+  if (!out.normed) out.normed = rows_view(p.s.normed, p.x.shape[0], spec_.hidden);
   if (every_normed && !out.every) out.every = out.normed;
   out.logits = logits(enc, out.normed);
-  out.hidden = x;
+  out.hidden = p.x;
   return out;
 }
 

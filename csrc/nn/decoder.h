@@ -54,6 +54,12 @@ class Decoder {
   const Rope& rope(size_t i) const { return ropes_[i]; }
 
  private:
+  struct Pass;
+  /// The mixer of layer i. store_only: what it leaves in the cache is enough.
+  void mix(const Pass& p, size_t i, bool store_only) const;
+  /// The rest of the last layer for the wanted rows, which go on alone; then for every row, where their states are
+  /// wanted too.
+  Output finish_last(Pass& p, bool every_normed) const;
   /// f32 [layers, T, width]: each layer's own input; none where there is none.
   Tensor per_layer_inputs(CommandEncoder& enc, const Tensor& x, const Tensor& ids) const;
 

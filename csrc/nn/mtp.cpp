@@ -47,13 +47,8 @@ MtpHead::Output MtpHead::forward(CommandEncoder& enc, const Decoder& decoder, st
     layer.attention()->attend(enc, cache.kv(place), batch, s);
     Tensor mixed = rows_view(s.mixed, tokens, layer.spec().mixed_width());
     if (last && rows.shape[0] < tokens) {
-      const auto wanted = [&](const Tensor& from) {
-        const Tensor to = enc.scratch(DType::f32, {rows.shape[0], from.shape[1]});
-        enc.gather_rows(to, from, rows);
-        return to;
-      };
-      x = wanted(x);
-      mixed = wanted(mixed);
+      x = gathered(enc, x, rows);
+      mixed = gathered(enc, mixed, rows);
     }
     layer.finish(enc, x, mixed, last ? norm_ : layers_[i + 1].input_norm(), {}, s);
   }

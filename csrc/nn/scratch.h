@@ -26,6 +26,12 @@ struct LayerScratch {
 inline Tensor rows_view(const Tensor& flat, int64_t rows, int64_t width) {
   return flat.slice(0, rows * width).reshape({rows, width});
 }
+/// Rows of f32 [T, n], in scratch of their own. rows: i32 [R].
+inline Tensor gathered(CommandEncoder& enc, const Tensor& from, const Tensor& rows) {
+  const Tensor out = enc.scratch(DType::f32, {rows.shape[0], from.shape[1]});
+  enc.gather_rows(out, from, rows);
+  return out;
+}
 inline Tensor heads_view(const Tensor& flat, int64_t rows, int64_t heads, int64_t head_dim) {
   return flat.slice(0, rows * heads * head_dim).reshape({rows, heads, head_dim});
 }

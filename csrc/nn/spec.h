@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "device.h"
 #include "op_types.h"
 
 namespace saragossa {
@@ -82,5 +83,7 @@ struct DecoderSpec {
   std::vector<LayerSpec> mtp;  // empty: no head for multi-token prediction
   std::optional<BlockSpec> block;
 };
+
+ModelSizes sizes_of(const DecoderSpec& spec);
 
 }  // namespace saragossa

@@ -9,6 +9,7 @@ namespace saragossa {
 Model::Model(std::shared_ptr<Device> on, std::vector<BoundTensor> tensors, DecoderSpec spec,
              const CacheOptions& options)
     : device(std::move(on)), forks_at_load_(forks()) {
+  device->check(sizes_of(spec));
   WeightLoader loader(*device, std::move(tensors));
   decoder = std::make_unique<Decoder>(loader, std::move(spec), *device);
   cache = std::make_unique<ModelCache>(*device, decoder->cache_layers(), options);

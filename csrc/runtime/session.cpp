@@ -10,12 +10,6 @@ namespace {
 
 constexpr int64_t max_logprobs = 20;  // as OpenAI allows
 
-Tensor upload(Device& device, std::span<const int32_t> values) {
-  const Tensor t = device.tensor(DType::i32, {static_cast<int64_t>(values.size())});
-  std::copy(values.begin(), values.end(), host_data<int32_t>(t));
-  return t;
-}
-
 }  // namespace
 
 void Session::fail_draw() {

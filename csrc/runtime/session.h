@@ -47,8 +47,8 @@ struct Drawn {
   std::vector<std::pair<int32_t, float>> logprobs;
 };
 
-/// A row's tokens with their keys and values at one moment. Immutable; its blocks are shared, not copied, and stay in
-/// the cache as long as it lives.
+/// A row's tokens with their keys, values and recurrent states at one moment, and what a head for drafts still needs of
+/// them. Immutable; its blocks and its slot are shared, not copied, and stay in the cache as long as it lives.
 class Snapshot {
  public:
   int64_t length() const { return state_.length(); }

@@ -10,12 +10,6 @@ namespace {
 
 constexpr int64_t kPending = 256;  // states that wait for their pairs, at most
 
-Tensor upload(Device& device, std::span<const int32_t> values) {
-  const Tensor t = device.tensor(DType::i32, {static_cast<int64_t>(values.size())});
-  std::copy(values.begin(), values.end(), host_data<int32_t>(t));
-  return t;
-}
-
 }  // namespace
 
 Tensor Session::pending_states(const Row& row, int64_t more) const {

@@ -113,10 +113,14 @@ void Session::step(std::span<const int32_t> rows) {
     step->wait();
   } catch (...) {  // the rows stand where they stood
     settle();
+    const bool ran = step.has_value();
     step.reset();  // waits for what runs of it, the draw first: it reads the forward's scratch
     stepping_.clear();
     for (const int32_t row : rows) {
-      at(row).state.cancel();
+      if (ran)
+        at(row).state.lose();
+      else
+        at(row).state.cancel();
       sync(row);
     }
     throw;

@@ -21,6 +21,7 @@ SequenceState::SequenceState(SequenceState&& other) noexcept
       blocks_(std::move(other.blocks_)),
       length_(std::exchange(other.length_, 0)),
       slot_(std::exchange(other.slot_, -1)),
+      lost_(std::exchange(other.lost_, false)),
       steps_(std::move(other.steps_)),
       marks_(std::move(other.marks_)) {}
 
@@ -46,6 +47,7 @@ void SequenceState::reserve(int64_t tokens, int64_t from) {
 }
 
 SequenceState::Slots SequenceState::advance(int64_t rows, KeepStates keep, bool in_place) {
+  check_kept();
   Slots step;
   step.out.assign(static_cast<size_t>(rows), -1);
   if (recurrent()) {
@@ -68,6 +70,13 @@ SequenceState::Slots SequenceState::advance(int64_t rows, KeepStates keep, bool 
 void SequenceState::set_slot(int32_t slot) {
   if (slot != slot_ && slot_ >= 0) cache_->recurrent().release(slot_);
   slot_ = slot;
+  lost_ = false;
+}
+
+void SequenceState::check_kept() const {
+  if (lost_)
+    fail(ErrorKind::state, "the recurrent states of ", length_,
+         " tokens were lost when a step failed: going on needs a snapshot, or a rewind to ", rewindable(length_));
 }
 
 void SequenceState::commit(int64_t tokens) {
@@ -99,6 +108,11 @@ void SequenceState::cancel(size_t keep) {
   for (size_t g = 0; g < blocks_.size(); ++g) truncate(g, tokens);
 }
 
+void SequenceState::lose() {
+  for (const Slots& step : steps_) lost_ |= step.in >= 0 && step.out.back() == step.in;
+  cancel();
+}
+
 /// One block more than the window needs stays: a rewind by a few tokens is common.
 void SequenceState::release_behind_windows() {
   const int64_t size = cache_->block_tokens();
@@ -122,6 +136,7 @@ void SequenceState::truncate(size_t group, int64_t tokens) {
 }
 
 void SequenceState::mark() {
+  check_kept();
   if (length_ == 0 || (!marks_.empty() && marks_.back().position == length_)) return;
   Mark mark{length_, slot_, {}};
   if (slot_ >= 0) cache_->recurrent().share(slot_);
@@ -163,7 +178,7 @@ void SequenceState::drop_marks_behind(int64_t position) {
 
 int64_t SequenceState::rewindable(int64_t to) const {
   to = std::clamp<int64_t>(to, 0, length_);
-  bool here = to == length_ || !recurrent();
+  bool here = (to == length_ && !lost_) || !recurrent();
   for (size_t g = 0; g < blocks_.size() && here; ++g) {
     const auto from = static_cast<size_t>(keys_from(g, to) / cache_->block_tokens());
     here = from >= blocks_[g].size() || to == 0 || blocks_[g][from] >= 0;
@@ -177,7 +192,7 @@ int64_t SequenceState::rewindable(int64_t to) const {
 void SequenceState::rewind(int64_t to) {
   require(to >= 0 && to <= length_, "sequence: rewind to ", to, " of ", length_);
   require(steps_.empty(), "sequence: rewind while a step is not committed");
-  if (to == length_) return cancel();
+  if (to == length_ && !lost_) return cancel();
   if (to == 0) return clear();
   const int64_t near = rewindable(to);
   if (near != to)
@@ -214,6 +229,7 @@ void SequenceState::clear() {
 
 void SequenceState::share(const SequenceState& from) {
   require(cache_ == from.cache_, "sequence: of another model");
+  from.check_kept();
   clear();
   for (size_t g = 0; g < blocks_.size(); ++g) {
     const auto count = static_cast<size_t>(blocks_for(from.length_, cache_->block_tokens()));

@@ -44,6 +44,9 @@ class SequenceState {
   void commit(int64_t tokens);
   /// Drops steps that were not committed, but for the oldest `keep` of them, and what was reserved for them.
   void cancel(size_t keep = 0);
+  /// Drops all steps that were not committed, of which the oldest may have run in part. Where it wrote over the state
+  /// that it started from, that is lost: Error(state) for all that needs it, until a rewind or a snapshot brings one.
+  void lose();
 
   /// Keeps what a rewind to here needs, as long as the sequence is not rewound to a place before. Older marks make
   /// room: those near the end stay dense.
@@ -68,6 +71,7 @@ class SequenceState {
   void drop(Mark& mark);
   void drop_marks_behind(int64_t position);
   void set_slot(int32_t slot);
+  void check_kept() const;
   void clear();
   bool recurrent() const { return !cache_->recurrent().empty(); }
 
@@ -75,6 +79,7 @@ class SequenceState {
   std::vector<std::vector<int32_t>> blocks_;  // by group
   int64_t length_ = 0;
   int32_t slot_ = -1;  // of the state at length_; -1: zeros
+  bool lost_ = false;  // a step that failed wrote over it
   std::deque<Slots> steps_;
   std::vector<Mark> marks_;  // ascending
 };

@@ -33,6 +33,7 @@ from saragossa.weights.checkpoint import load_spec
 from saragossa.weights.locate import locate
 
 if TYPE_CHECKING:
+    from saragossa.models.spec import ModelSpec
     from saragossa.text.template import ChatTemplate
 
 Prompt = str | Sequence[int]
@@ -93,12 +94,12 @@ class LLM:
             context=context,
             mtp=method == "mtp",
             block_drafter=draft_dir if block else None,
+            before=self._read_tokenizer,
         )
         draft = None
         if draft_dir is not None and not block:
             draft = loading.load_draft(draft_dir, loaded, device=device, threads=threads, exact=exact, kv=kv)
         self.speculator = Speculator(method, draft_tokens or DRAFT_TOKENS, method == "mtp", draft, block)
-        self.tokenizer = Tokenizer.from_dir(self.model_dir, vocab=loaded.spec.decoder.vocab)
         _core.trim_heap()
         self.load_seconds = time.perf_counter() - start
         self.defaults = GenerationDefaults.from_dir(self.model_dir)
@@ -106,6 +107,9 @@ class LLM:
         self.spec = loaded.spec
         self._loaded: loading.Loaded | None = loaded
         self._template: ChatTemplate | None = None
+
+    def _read_tokenizer(self, spec: ModelSpec) -> None:
+        self.tokenizer = Tokenizer.from_dir(self.model_dir, vocab=spec.decoder.vocab)
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -173,10 +177,13 @@ class LLM:
 
     # --- generation -----------------------------------------------------------------------------
 
-    def session(self) -> Session:
-        """A fresh sequence, for step-by-step work: prefill(ids), step()."""
+    def session(self, snapshot: _core.Snapshot | None = None) -> Session:
+        """A sequence for step-by-step work, prefill(ids), step(): fresh, or with what a snapshot holds."""
         loaded = self.loaded
-        return Session(loaded.model, self.context, loaded.chunk, self.speculator)
+        session = Session(loaded.model, self.context, loaded.chunk, self.speculator)
+        if snapshot is not None:
+            session.restore(snapshot)
+        return session
 
     def stream(
         self,

@@ -1,8 +1,9 @@
 """Switches of the engine, one row each, and the only reader of their variables.
 
-A switch may only choose a slower path with equal results (or, for the activations, one that keeps
-the golden rule); what a deployment sets (folders, keys, sizes) is in settings.py. To add a switch,
-add a row to FLAGS: `saragossa flags`, the docs and the warning about misspelt names follow it.
+A switch may only choose a slower path with equal results, or one that rounds otherwise (the activations,
+keys and values, chunks of the delta rule, kernels that add in another order) and keeps the golden rule;
+what a deployment sets (folders, keys, sizes) is in settings.py. To add a switch, add a row to FLAGS:
+`saragossa flags`, the docs and the warning about misspelt names follow it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import saragossa
-from saragossa.errors import ConfigError, UsageError
+from saragossa import _core
+from saragossa.errors import ConfigError, TokenizerError, UsageError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoints"
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -138,6 +139,19 @@ HUGE = "1" + "0" * 400
 def test_numbers_beyond_all_bounds(tmp_path: Path, changes: str, key: str) -> None:
     with pytest.raises(ConfigError, match=rf"config\.json: .*{key}"):
         saragossa.LLM(changed(tmp_path / "m", changes), device="cpu")
+
+
+@pytest.mark.parametrize("text", [None, "{}", "no JSON"])
+def test_a_wrong_tokenizer_is_named_before_memory_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    folder = shutil.copytree(GOLDEN / "qwen3", tmp_path / "m")
+    (folder / "tokenizer.json").unlink()
+    if text is not None:
+        (folder / "tokenizer.json").write_text(text)
+    monkeypatch.setattr(_core, "Model", lambda *_, **__: pytest.fail("the weights are loaded"))
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
+        saragossa.LLM(folder, device="cpu")
 
 
 @pytest.mark.parametrize("file", ["config.json", "generation_config.json"])

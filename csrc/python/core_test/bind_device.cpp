@@ -53,7 +53,7 @@ std::vector<int64_t> dims_of(const Tensor& t) {
   return dims;
 }
 
-Tensor upload(Device& device, const py::array& array, const std::string& dtype) {
+Tensor upload_array(Device& device, const py::array& array, const std::string& dtype) {
   const DType t = dtype_from(dtype);
   const py::array dense = py::array::ensure(array, py::array::c_style);
   if (!dense.dtype().is(numpy_dtype(t)) && dense.dtype().num() != numpy_dtype(t).num())
@@ -125,7 +125,7 @@ void register_device(py::module_& m) {
            py::arg("metal_command_macs") = 0)
       .def_property_readonly("name", &Device::name)
       .def_property_readonly("description", &Device::description)
-      .def("tensor", &upload, py::arg("array"), py::arg("dtype"))
+      .def("tensor", &upload_array, py::arg("array"), py::arg("dtype"))
       .def("zeros", [](Device& d, const std::string& dtype,
                        const std::vector<int64_t>& dims) { return d.tensor(dtype_from(dtype), shape_from(dims)); })
       .def("map",

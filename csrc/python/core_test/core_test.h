@@ -13,6 +13,7 @@ void register_device(py::module_& m);
 void register_encoder(py::module_& m);
 void register_linear(py::module_& m);
 void register_delta(py::module_& m);
+void register_state(py::module_& m);
 
 Activation activation_from(const std::string& name);
 

@@ -8,5 +8,6 @@ PYBIND11_MODULE(_core_test, m) {
   saragossa::register_device(m);
   saragossa::register_linear(m);
   saragossa::register_delta(m);
+  saragossa::register_state(m);
   saragossa::register_encoder(m);
 }

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from saragossa.cli.tables import table
-from saragossa.engine.compare import Comparison, Parting, md5_of
+from saragossa.engine.compare import LOGIT_DEVIATIONS, Comparison, Parting, md5_of
 
 if TYPE_CHECKING:
     from saragossa.cli.compare import Side
@@ -31,6 +31,7 @@ def as_record(a: Side, b: Side, result: Comparison) -> dict[str, Any]:
         "partings": [_parting(parting, result) for parting in result.partings],
         "largest_logit_difference": {
             "value": _round(result.logit_difference),
+            "deviations": _round(result.logit_share),
             "position": result.logit_position,
             "positions": result.positions,
         },
@@ -85,6 +86,7 @@ def _round(value: float) -> float | str:
 def as_text(a: Side, b: Side, result: Comparison) -> str:
     """The report for people."""
     prompt, steps = len(a.trace.prompt), max(len(a.trace.greedy), len(b.trace.greedy))
+    bound = LOGIT_DEVIATIONS * result.bounds.layer
     lines = [
         f"A:       {a.name} of {a.model}",
         f"B:       {b.name} of {b.model}",
@@ -96,23 +98,26 @@ def as_text(a: Side, b: Side, result: Comparison) -> str:
         if text is not None:
             lines.append(f"failed:  {name}: {text}")
     for i, parting in enumerate(result.partings):
-        lines += _parting_lines(parting, result.bounds.margin, whole=i == 0)
+        lines += _parting_lines(parting, prompt, result.bounds.margin, whole=i == 0)
     lines.append(
         f"logits:  largest difference {result.logit_difference:.3g}, at position {result.logit_position}; "
-        f"{result.positions} positions were compared"
+        f"{result.positions} positions were compared; at most {result.logit_share:.3g} of their deviation, "
+        + (f"more than {bound:g}" if result.logits_differ else f"within {bound:g}")
     )
     lines += _layer_lines(a, b, result)
     return "\n".join([*lines, f"verdict: {result.verdict}"])
 
 
-def _parting_lines(parting: Parting, bound: float, *, whole: bool) -> list[str]:
+def _parting_lines(parting: Parting, prompt: int, bound: float, *, whole: bool) -> list[str]:
+    step = parting.step
+    where = f"step {step}" if step >= 0 else f"position {prompt - 1 + step} of the prompt"
     near = (
         f"a near tie, up to {bound:g}"
         if parting.margin <= bound
         else f"no near tie, which is up to {bound:g}"
     )
     lines = [
-        f"parts:   at step {parting.step}: {parting.ids[0]} in A, {parting.ids[1]} in B; "
+        f"parts:   at {where}: {parting.ids[0]} in A, {parting.ids[1]} in B; "
         f"margin {parting.margins[0]:.3g} in A, {parting.margins[1]:.3g} in B: {near}"
     ]
     for name, top in zip("AB", parting.top, strict=True):

@@ -1,7 +1,8 @@
 """Two traces of the same tokens: are they equal, where do they part, which layer is the first to differ.
 
 Byte identity is the gate: greedy ids are equal, or they part at a near tie, which is qualified by both
-candidates' margins. What differs otherwise is wrong.
+candidates' margins. The prompt's positions count like the decoded ones, and logits may differ no more than
+what the layers' tolerance explains. What differs otherwise is wrong.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,12 +18,17 @@ from saragossa.engine.trace import Floats, Trace
 from saragossa.errors import UsageError
 
 TOP = 5
+# A logit sums over all channels, and the largest difference of a whole vocabulary is some deviations out.
+LOGIT_DEVIATIONS = 4.0
 IDENTICAL, EQUAL, NEAR_TIE, DIFFERENT = "identical", "equal", "near tie", "different"
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """margin: of a near tie, in logits. layer: difference of a layer's fingerprint, relative."""
+    """margin: of a near tie, in logits. layer: difference of a layer's fingerprint, relative.
+
+    Logits may differ by LOGIT_DEVIATIONS times as much of their standard deviation.
+    """
 
     margin: float
     layer: float
@@ -35,7 +41,8 @@ ROUNDED = Bounds(margin=0.1, layer=0.05)
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """A step at which the two choose different tokens, after the same text.
+    """A step at which the two choose different tokens, after the same text; below 0 within the prompt, where
+    -1 is the position before its last.
 
     margins: how far each of them sees its own token before the other's; the golden's, where the file has no
     logits of that step, is before its second best. top: (id, logit), best first; empty where not known.
@@ -53,7 +60,10 @@ class Parting:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A's and B's figures in pairs. layers: relative differences of the fingerprints at layer_step."""
+    """A's and B's figures in pairs. layers: relative differences of the fingerprints at layer_step.
+
+    logit_share: the largest difference of logits in standard deviations of theirs.
+    """
 
     verdict: str
     md5: tuple[str, str]
@@ -61,12 +71,17 @@ class Comparison:
     partings: tuple[Parting, ...]
     logit_difference: float
     logit_position: int
+    logit_share: float
     positions: int
     layers: tuple[float, ...]
     layer_step: int
     first_layer: int | None
     failures: tuple[str | None, str | None]
     bounds: Bounds
+
+    @property
+    def logits_differ(self) -> bool:
+        return self.logit_share > LOGIT_DEVIATIONS * self.bounds.layer
 
 
 def md5_of(ids: Sequence[int]) -> str:
@@ -89,19 +104,14 @@ def compare(a: Trace, b: Trace, bounds: Bounds) -> Comparison:
     difference, position, count = _logit_difference(a, b)
     step, layers = _layers(a, b, bounds.layer)
     first = next((i for i, value in enumerate(layers) if value > bounds.layer), None)
-    if any((a.failure, b.failure)) or first is not None or any(p.margin > bounds.margin for p in partings):
-        verdict = DIFFERENT
-    elif partings:
-        verdict = NEAR_TIE
-    else:
-        verdict = IDENTICAL if difference == 0 else EQUAL
-    return Comparison(
-        verdict,
+    result = Comparison(
+        IDENTICAL if difference == 0 else EQUAL,
         (md5_of(a.greedy), md5_of(b.greedy)),
         (a.greedy, b.greedy),
         tuple(partings),
         difference,
         position,
+        _logit_share(a, b),
         count,
         tuple(layers),
         step,
@@ -109,13 +119,21 @@ def compare(a: Trace, b: Trace, bounds: Bounds) -> Comparison:
         (a.failure, b.failure),
         bounds,
     )
+    if (
+        any(result.failures)
+        or first is not None
+        or result.logits_differ
+        or any(p.margin > bounds.margin for p in partings)
+    ):
+        return replace(result, verdict=DIFFERENT)
+    return replace(result, verdict=NEAR_TIE) if partings else result
 
 
 def _partings(a: Trace, b: Trace) -> list[Parting]:
     """Steps whose likeliest tokens differ, after the same text; and the first at which the decoded ids do."""
     steps = max(len(a.greedy), len(b.greedy))
     found = {}
-    for step in range(steps):
+    for step in range(1 - len(a.prompt), steps):
         left, right = _choice(a, step), _choice(b, step)
         if left is not None and right is not None and left != right:
             found[step] = (left, right)
@@ -129,7 +147,8 @@ def _choice(trace: Trace, step: int) -> int | None:
     logits = trace.at_step(step)
     if logits is not None:
         return int(logits.argmax())
-    return trace.greedy[step] if trace.margins is not None and step < len(trace.greedy) else None
+    known = trace.margins is not None and 0 <= step < len(trace.greedy)
+    return trace.greedy[step] if known else None
 
 
 def _parting(a: Trace, b: Trace, step: int, ids: tuple[int, int]) -> Parting:
@@ -165,6 +184,17 @@ def _logit_difference(a: Trace, b: Trace) -> tuple[float, int, int]:
         if worst > largest:
             largest, at = worst, position
     return largest, at, len(shared)
+
+
+def _logit_share(a: Trace, b: Trace) -> float:
+    """Over all positions; infinite where logits are no numbers, or differ and have no deviation."""
+    worst = 0.0
+    for position in a.logits.keys() & b.logits.keys():
+        x, y = a.logits[position], b.logits[position]
+        if difference := _largest(x, y):
+            scale = min(float(x.std()), float(y.std())) if math.isfinite(difference) else 0.0
+            worst = max(worst, difference / scale if scale > 0 else math.inf)
+    return worst
 
 
 def _largest(x: Floats, y: Floats) -> float:

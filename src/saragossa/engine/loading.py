@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,12 +132,13 @@ def load(
     mtp: bool = False,
     block_drafter: Path | None = None,
     on: _core.Device | None = None,
+    before: Callable[[ModelSpec], None] | None = None,
 ) -> Loaded:
     """Check everything that can be checked without reading weights, then bind them to a device.
 
     switches: by field name, before those of the environment and of `exact`.
     mtp: with the head for multi-token prediction. block_drafter: folder of a DFlash drafter for this model.
-    on: a device that is open already.
+    on: a device that is open already. before: further checks, called with the spec before memory is spent.
     """
     values = _values(device, threads=threads, exact=exact, kv=kv, switches=switches)
     on = _open(device, values) if on is None else on
@@ -152,6 +153,8 @@ def load(
         )
     context = context or limit
     tensors = bind(spec, SafetensorsIndex.open(folder)) + beside
+    if before is not None:
+        before(spec)
     blocks = -(-context // BLOCK_TOKENS) * CACHE_SEQUENCES
     model = _core.Model(
         on, spec.decoder, tensors, blocks=blocks, block_tokens=BLOCK_TOKENS, kv_dtype=str(values["kv_dtype"])

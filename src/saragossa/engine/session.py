@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from saragossa import _core
 from saragossa.engine.options import MAX_DRAFT_TOKENS, GenerationOptions, TokenLogprobs
 from saragossa.engine.pace import Pace
+from saragossa.engine.snapshots import Snapshots
 from saragossa.engine.speculation import SpeculationStats, Speculator
 from saragossa.errors import ContextLengthError, ParameterError
 
@@ -24,7 +25,7 @@ def chunks(at: int, count: int, size: int) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-class Session:
+class Session(Snapshots):
     """The tokens and the cache of one sequence.
 
     `prefill` may be called again to go on from where the session stands. Between chunks Python runs, so
@@ -35,6 +36,7 @@ class Session:
     def __init__(
         self, model: _core.Model, context: int, chunk: int, speculator: Speculator | None = None
     ) -> None:
+        self._model = model
         self._core = _core.Session(model, 1, context)
         self._chunk = chunk
         self._unread = False  # the last prefill drew a token that no step has returned
@@ -88,6 +90,10 @@ class Session:
             self._core.keep(0, returned)
         self._verified = None
         self._ahead.clear()
+
+    def _forget_drawn(self) -> None:
+        self._unread = False
+        self._drawn = None
 
     def prefill(self, ids: Sequence[int], *, progress: Progress | None = None) -> None:
         """Run `ids`, and draw the token after them for the next `step`.

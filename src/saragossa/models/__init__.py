@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from saragossa.models.spec import ModelSpec
 
 _SHARED = frozenset({  # modules that are no architecture
-    "block_drafter", "config_base", "decoder", "experts", "gemma4_layers", "hybrid", "index", "moe",
-    "mtp", "parameters", "rope", "spec", "tensors", "wrapped",
+    "block_drafter", "config_base", "decoder", "experts", "gemma4_layers", "hybrid", "hybrid_model", "index",
+    "moe", "mtp", "parameters", "rope", "spec", "tensors", "wrapped",
 })  # fmt: skip
 MAX_CONFIG = 8 << 20
 ADAPTER = "a LoRA adapter without its model; adapters are not supported"

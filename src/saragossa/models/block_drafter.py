@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from saragossa.errors import ConfigError
 from saragossa.models.config_base import (
     Count,
-    Size,
     activation,
     config_block,
     head_dim_of,
@@ -51,7 +50,7 @@ class _Dflash(BaseModel):
 
 
 class _Config(Qwen3Config):
-    block_size: Size = 16
+    block_size: int = Field(default=16, ge=2, le=256)  # rows that every draft runs
     num_target_layers: Count | None = None
     dflash_config: dict[str, Any]
 
@@ -124,7 +123,5 @@ def _check(c: _Config, own: _Dflash, target: DecoderSpec) -> None:
             f"{KEY}.target_layer_ids is {taps!r:.100}; supported are ascending numbers of layers in front of"
             f" the last of {layers}"
         )
-    if c.block_size < 2:
-        raise ConfigError(f"block_size is {c.block_size}; at least 2 is wanted")
     if not 0 <= own.mask_token_id < target.vocab:
         raise ConfigError(f"{KEY}.mask_token_id is {own.mask_token_id}, the vocabulary has {target.vocab}")

@@ -20,6 +20,9 @@ Count = Annotated[int, Field(gt=0, le=4096)]  # layers, heads
 # What float32 holds with room for the arithmetic of a forward.
 SMALLEST, LARGEST = 1e-30, 1e30
 Positive = Annotated[float, Field(ge=SMALLEST, le=LARGEST, allow_inf_nan=False)]
+Eps = Annotated[float, Field(ge=SMALLEST, le=1.0, allow_inf_nan=False)]  # beside mean squares of about 1
+# cap * tanh(x / cap) has an error of 1e-7 caps: a cap far above any logit would blur or zero them all.
+Softcap = Annotated[float, Field(ge=1e-2, le=1e4, allow_inf_nan=False)]
 
 # Training, generation and bookkeeping: no effect on the logits of one forward.
 IGNORED: frozenset[str] = frozenset({
@@ -83,7 +86,7 @@ class DecoderConfig(BaseModel):
     num_hidden_layers: Count
     num_attention_heads: Count
     max_position_embeddings: Size
-    rms_norm_eps: Positive = 1e-6
+    rms_norm_eps: Eps = 1e-6
     tie_word_embeddings: bool = False
     torch_dtype: str | None = None
     dtype: str | None = None

@@ -16,6 +16,7 @@ from saragossa.models.config_base import (
     DecoderConfig,
     Positive,
     Size,
+    Softcap,
     activation,
     config_block,
     head_dim_of,
@@ -55,8 +56,8 @@ class Gemma3TextConfig(DecoderConfig):
     sliding_window_pattern: Size | None = None  # every n-th layer is full; older form of layer_types
     layer_types: list[str] | None = None
     rope_local_base_freq: Positive | None = None  # older form of the sliding layers' rope_theta
-    final_logit_softcapping: Positive | None = None
-    attn_logit_softcapping: Positive | None = None
+    final_logit_softcapping: Softcap | None = None
+    attn_logit_softcapping: Softcap | None = None
 
 
 def _sliding(c: Gemma3TextConfig) -> list[bool]:

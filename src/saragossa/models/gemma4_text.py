@@ -16,8 +16,8 @@ from saragossa.errors import ConfigError
 from saragossa.models.config_base import (
     Count,
     DecoderConfig,
-    Positive,
     Size,
+    Softcap,
     activation,
     config_block,
     read_config,
@@ -58,7 +58,7 @@ class Gemma4TextConfig(DecoderConfig):
     per_layer_config: dict[str, dict[str, Any]] | None = None  # sizes of single layers
     global_head_dim: Size | None = None  # older form: of full layers
     num_global_key_value_heads: Count | None = None
-    final_logit_softcapping: Positive | None = None
+    final_logit_softcapping: Softcap | None = None
     attention_k_eq_v: bool = False
     num_kv_shared_layers: int = Field(default=0, ge=0)
     use_double_wide_mlp: bool = False

@@ -26,6 +26,7 @@ from saragossa.models.rope import rope_parameters, rope_spec
 from saragossa.models.spec import AttentionSpec, DecoderSpec, DeltaSpec, LayerSpec, MlpSpec, MoeSpec, RopeSpec
 from saragossa.models.tensors import is_mlx_conv
 
+MOST_CONV_WIDTH = 16  # kMostConvWidth of csrc/op_types.h
 FULL, LINEAR = "full_attention", "linear_attention"
 IGNORED = ("mamba_ssm_dtype", "mtp_use_dedicated_embeddings")  # the state is float32 here
 FIXED: Mapping[str, tuple[object, ...]] = {
@@ -46,7 +47,7 @@ class HybridConfig(DecoderConfig):
     head_dim: Size | None = 256
     hidden_act: str = "silu"
     max_position_embeddings: Size = 32_768
-    linear_conv_kernel_dim: int = Field(default=4, ge=2, le=64)
+    linear_conv_kernel_dim: int = Field(default=4, ge=2, le=MOST_CONV_WIDTH)
     linear_key_head_dim: Size = 128
     linear_value_head_dim: Size = 128
     linear_num_key_heads: Count = 16

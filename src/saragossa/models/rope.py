@@ -17,6 +17,8 @@ from saragossa.models.config_base import LARGEST, SMALLEST, DecoderConfig
 from saragossa.models.spec import RopeSpec
 
 Parameters = Mapping[str, Any]
+MOST_FACTOR = 1e6  # of a context's length
+LEAST_ATTENTION, MOST_ATTENTION = 1e-3, 1e3  # what cos and sin are multiplied by
 _COMMON = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings"}
 _KEYS: Mapping[str, set[str]] = {
     "default": set(),
@@ -123,7 +125,7 @@ def _check_mrope(values: Parameters, dims: int) -> None:
 def _proportional(params: Parameters, theta: float, share: float, head_dim: int) -> RopeSpec:
     """The frequencies of a whole head, of which only the first are used; those behind do not rotate."""
     rotated = int(share * head_dim // 2)
-    factor = _number(params, "factor", 1.0)
+    factor = _factor(params, 1.0)
     turning = [theta ** (-2.0 * i / head_dim) / factor for i in range(rotated)]
     still = [0.0] * (head_dim // 2 - rotated)
     return RopeSpec(head_dim, tuple(_float32(value) for value in (*turning, *still)))
@@ -134,20 +136,27 @@ def _float32(value: float) -> float:
     return result
 
 
-def _number(params: Parameters, key: str, default: float | None = None, *, low: float = SMALLEST) -> float:
-    """A number from `low` to what float32 holds."""
+def _number(
+    params: Parameters,
+    key: str,
+    default: float | None = None,
+    *,
+    low: float = SMALLEST,
+    high: float = LARGEST,
+) -> float:
+    """A number from `low` to `high`, by default to what float32 holds."""
     value = params.get(key, default)
     if value is None:
         raise ConfigError(f"rope parameter {key} is missing for rope_type {params.get('rope_type')!r}")
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= LARGEST:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
         raise ConfigError(
-            f"rope parameter {key} is {value!r:.50}; a number from {low:g} to {LARGEST:g} is wanted"
+            f"rope parameter {key} is {value!r:.50}; a number from {low:g} to {high:g} is wanted"
         )
     return float(value)
 
 
-def _factor(params: Parameters) -> float:
-    factor = _number(params, "factor")
+def _factor(params: Parameters, default: float | None = None) -> float:
+    factor = _number(params, "factor", default, high=MOST_FACTOR)
     if factor < 1:
         raise ConfigError(f"rope parameter factor is {factor:g}; at least 1 is wanted")
     return factor
@@ -221,14 +230,18 @@ def _yarn(params: Parameters, plain: list[float], theta: float, max_position: in
 
 def _yarn_attention(params: Parameters, factor: float) -> float:
     if "attention_factor" in params:
-        return _number(params, "attention_factor")
+        return _number(params, "attention_factor", low=LEAST_ATTENTION, high=MOST_ATTENTION)
 
     def mscale(weight: float) -> float:
         return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
     top, bottom = params.get("mscale"), params.get("mscale_all_dim")
     if top and bottom:
-        return mscale(_number(params, "mscale")) / mscale(_number(params, "mscale_all_dim"))
+        first, second = (
+            mscale(_number(params, key, low=LEAST_ATTENTION, high=MOST_ATTENTION))
+            for key in ("mscale", "mscale_all_dim")
+        )
+        return first / second
     return mscale(1.0)
 
 

@@ -323,6 +323,8 @@ def test_rows_that_do_not_divide_are_told(tmp_path: Path) -> None:
             r"override 'lm_head=8:128' quantises nothing: the group size 128 divides no rows",
         ),
         (["lm_head=8", "*=6"], r"override 'lm_head=8' quantises nothing: .* or a later override counts"),
+        (["*=float"], r"the overrides \*=float leave every module as float"),
+        (["*=float", "lm_head=float"], r"the overrides \*=float, lm_head=float leave every module as float"),
     ],
 )
 def test_wrong_overrides(tmp_path: Path, overrides: list[str], message: str) -> None:

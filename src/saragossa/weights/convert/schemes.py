@@ -117,6 +117,12 @@ class Schemes:
                     f"override {override.text!r:.100} quantises nothing: the group size "
                     f"{override.scheme.group_size} divides no rows, or a later override counts"
                 )
+        if not self._quantised and not self.skipped:
+            floats = ", ".join(override.text for override in self._overrides if override.scheme is None)
+            raise UsageError(
+                f"the overrides {floats:.200} leave every module as float: nothing is quantised",
+                cure="leave one of them out, or convert without --bits and --mode",
+            )
         if not self._quantised:
             raise ConvertError(
                 f"{source}: the group size {self.default.group_size} divides the rows of none of its modules",
