@@ -67,6 +67,17 @@ void bind_session(py::module_& m) {
           "step", [](Session& s, const Ids& rows) { s.step(rows); }, py::arg("rows"), Release())
       .def(
           "drawn", [](const Session& s, int row) { return to_tuple(s.drawn(row)); }, py::arg("row"))
+      .def("untaken", &Session::untaken, py::arg("row"))
+      .def(
+          "take", [](Session& s, int row) { return to_tuple(s.take(row)); }, py::arg("row"))
+      .def(
+          "taken",
+          [](const Session& s, int row) -> std::optional<py::tuple> {
+            if (const auto& taken = s.taken(row)) return to_tuple(*taken);
+            return std::nullopt;
+          },
+          py::arg("row"))
+      .def("forget_untaken", &Session::forget_untaken, py::arg("row"), Release())
       .def(
           "verify",
           [](Session& s, int row, const Ids& drafts) {

@@ -42,6 +42,22 @@ std::vector<int32_t> ModelDrafter::propose(Session& session, int row, int64_t mo
   most = std::min(most, session_.context() - length - 1);
   if (most <= 0) return {};
 
+  std::vector<int32_t> out;
+  try {
+    run(view, most, out);
+  } catch (const NothingDrawn&) {  // a draft model that fails drafts no more; the target's tokens do not need it
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::context) throw;  // its cache is full
+  }
+  // Ids that the other model does not have.
+  const int64_t vocab = session.vocab();
+  out.erase(std::find_if(out.begin(), out.end(), [&](int32_t id) { return id >= vocab; }), out.end());
+  return out;
+}
+
+void ModelDrafter::run(const RowView& view, int64_t most, std::vector<int32_t>& out) {
+  const std::vector<int32_t>& wanted = view.tokens;
+  const auto length = static_cast<int64_t>(wanted.size());
   const std::vector<int32_t> mine = session_.tokens(0);
   const auto common = std::mismatch(mine.begin(), mine.end(), wanted.begin(), wanted.end()).first - mine.begin();
   int64_t at = session_.rewindable(0, common);
@@ -52,16 +68,11 @@ std::vector<int32_t> ModelDrafter::propose(Session& session, int row, int64_t mo
   }
   session_.mark(0);  // the next call comes back to here
   session_.follow(0, view);
-  std::vector<int32_t> out;
   const int32_t mine_row = 0;
   while (static_cast<int64_t>(out.size()) < most) {
     session_.step(std::span(&mine_row, 1));
     out.push_back(session_.drawn(0).id);
   }
-  // Ids that the other model does not have.
-  const int64_t vocab = session.vocab();
-  out.erase(std::find_if(out.begin(), out.end(), [&](int32_t id) { return id >= vocab; }), out.end());
-  return out;
 }
 
 }  // namespace saragossa

@@ -50,6 +50,9 @@ class ModelDrafter : public Drafter {
   std::vector<int32_t> propose(Session& session, int row, int64_t most) override;
 
  private:
+  /// Appends its draws to `out`; those before a failure stay there.
+  void run(const RowView& view, int64_t most, std::vector<int32_t>& out);
+
   int64_t vocab_, chunk_;
   Session session_;
 };

@@ -12,9 +12,10 @@ constexpr int64_t max_logprobs = 20;  // as OpenAI allows
 
 }  // namespace
 
-void Session::fail_draw() {
-  fail(ErrorKind::device, "the model's logits are not finite, or every token is masked: nothing can be drawn");
-}
+NothingDrawn::NothingDrawn()
+    : Error(ErrorKind::device, "the model's logits are not finite, or every token is masked: nothing can be drawn") {}
+
+void Session::fail_draw() { throw NothingDrawn(); }
 
 Session::Session(std::shared_ptr<Model> model, int rows, int64_t context)
     : model_(std::move(model)), context_(context) {
@@ -38,7 +39,7 @@ Session::Session(std::shared_ptr<Model> model, int rows, int64_t context)
   std::iota(host_data<int32_t>(identity_), host_data<int32_t>(identity_) + most + 1, 0);
   for (Draws& draws : draws_) draws = make_draws(n);
   counts_ = device.tensor(DType::u32, {n, vocab});
-  for (int i = 0; i < rows; ++i) configure(i, Sampling{});
+  for (int i = 0; i < rows; ++i) configure_locked(i, Sampling{});
 }
 
 Session::Draws Session::make_draws(int64_t rows) const {
@@ -57,6 +58,11 @@ Session::Row& Session::at(int row) {
 }
 
 void Session::configure(int row, const Sampling& sampling) {
+  const ModelLock lock(*model_);
+  configure_locked(row, sampling);
+}
+
+void Session::configure_locked(int row, const Sampling& sampling) {
   Row& r = at(row);
   const int64_t vocab = model_->decoder->spec().vocab;
   for (const auto& [id, value] : sampling.bias)
@@ -96,6 +102,7 @@ void Session::write_bias(int row) {
 }
 
 void Session::set_mask(int row, std::span<const uint32_t> mask) {
+  const ModelLock lock(*model_);
   Row& r = at(row);
   const int64_t words = (model_->decoder->spec().vocab + 31) / 32;
   if (!mask.empty() && static_cast<int64_t>(mask.size()) != words)
@@ -131,6 +138,15 @@ std::vector<Batch> Session::of_groups(const Batch& batch) const {
   return out;
 }
 
+void Session::write_block_tables(int row) {
+  for (size_t g = 0; g < block_tables_.size(); ++g) {
+    const std::vector<int32_t>& blocks = at(row).state.blocks(g);
+    require(static_cast<int64_t>(blocks.size()) <= block_tables_[g].shape[1], "session: row ", row, " has ",
+            blocks.size(), " blocks, its table takes ", block_tables_[g].shape[1]);
+    std::copy(blocks.begin(), blocks.end(), host_data<int32_t>(block_tables_[g].slice(row, 1)));
+  }
+}
+
 void Session::advance_states(Batch& batch, std::span<const int32_t> rows, KeepStates keep, bool in_place) {
   std::vector<SequenceState::Slots> steps;
   for (size_t r = 0; r < rows.size(); ++r) steps.push_back(at(rows[r]).state.advance(batch.runs[r], keep, in_place));
@@ -162,10 +178,7 @@ std::vector<Batch> Session::batches(std::span<const int32_t> tokens, std::span<c
     const auto row = static_cast<size_t>(rows[i]);
     if (next[row] < 0) {
       next[row] = rows_[row].state.length();
-      for (size_t g = 0; g < block_tables_.size(); ++g) {
-        const std::vector<int32_t>& blocks = rows_[row].state.blocks(g);
-        std::copy(blocks.begin(), blocks.end(), host_data<int32_t>(block_tables_[g].slice(rows[i], 1)));
-      }
+      write_block_tables(rows[i]);
       out.runs.push_back(0);
     }
     ++out.runs.back();
@@ -217,7 +230,9 @@ bool Session::read_draw(int row, const Draws& draws, int64_t i) {
   Row& r = at(row);
   ++r.draws;
   r.drawn = drawn_of(draws, i, r.sampling.params.top_logprobs);
-  return r.has_drawn = r.drawn.id >= 0;
+  r.has_drawn = r.drawn.id >= 0;
+  r.untaken = r.has_drawn ? 1 : 0;
+  return r.has_drawn;
 }
 
 void Session::count_prompt(int row, std::span<const int32_t> tokens) {
@@ -241,6 +256,7 @@ void Session::append(int row, std::span<const int32_t> tokens,
   settle();
   stepping_.clear();
   const bool had_drawn = std::exchange(r.has_drawn, false);
+  const int64_t untaken = std::exchange(r.untaken, 0);
   if (has_head()) r.tail.rewind(r.state.length(), {}, state_width());  // the last pair was the drawn token's
   Tensor states;
   try {
@@ -260,10 +276,12 @@ void Session::append(int row, std::span<const int32_t> tokens,
     enc->submit(true).wait();
   } catch (...) {
     r.has_drawn = had_drawn;
+    r.untaken = untaken;
     r.state.cancel();
     sync(row);
     throw;
   }
+  r.taken.reset();
   if (states) end_pairs(r, states);
   committed(r, tokens, false);
 }
@@ -324,7 +342,7 @@ void Session::rewind(int row, int64_t to) {
     r.tail.rewind(to, marked == r.marked.end() ? std::span<const float>() : marked->second, state_width());
   r.marked.erase(r.marked.upper_bound(to), r.marked.end());
   stepping_.clear();
-  r.has_drawn = false;
+  forget_drawn(r);
   r.tokens.resize(static_cast<size_t>(to));
   r.generated.resize(static_cast<size_t>(to));
   sync(row);
@@ -353,7 +371,7 @@ void Session::restore(int row, const Snapshot& from) {
     fail(ErrorKind::usage, "a snapshot of ", from.length(), " tokens does not fit the context of ", context_);
   settle();
   stepping_.clear();
-  r.has_drawn = false;
+  forget_drawn(r);
   r.state.share(from.state_);
   r.tokens = from.tokens_;
   r.generated = from.generated_;

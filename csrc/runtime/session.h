@@ -41,6 +41,12 @@ struct Sampling {
   }
 };
 
+/// Error(device): logits of which nothing can be drawn.
+class NothingDrawn : public Error {
+ public:
+  NothingDrawn();
+};
+
 /// A drawn token; logprobs holds (id, natural log probability) of the token itself, then of the best.
 struct Drawn {
   int32_t id = 0;
@@ -81,8 +87,12 @@ class Session {
   int64_t context() const { return context_; }
   int64_t vocab() const { return model_->decoder->spec().vocab; }
   int64_t layers() const { return static_cast<int64_t>(model_->decoder->spec().layers.size()); }
-  /// Tokens of a row in the cache; the last drawn one is not yet among them, nor what is verified and not kept yet.
-  int64_t length(int row) const { return at(row).state.length(); }
+  /// Tokens of a row in the cache; the last drawn one is not yet among them, and of what is verified and not kept yet
+  /// as many as were taken.
+  int64_t length(int row) const {
+    const Row& r = at(row);
+    return r.state.length() + (r.verified ? r.verified->size() - r.untaken : 0);
+  }
 
   /// Before a row's prefill. Penalties take what the row holds for its prompt; a drawn token that was not run yet, and
   /// those to come, for output, whatever prompts come between them.
@@ -102,6 +112,16 @@ class Session {
     return r.verified ? r.verified->drawn.back() : r.drawn;
   }
 
+  /// Tokens that were drawn and not taken yet: one, or those of a verification. For callers that hand tokens on one by
+  /// one and may be interrupted anywhere: what was drawn, what was taken and what is in the cache change together.
+  int64_t untaken(int row) const { return at(row).untaken; }
+  /// The first of them.
+  const Drawn& take(int row);
+  /// What `take` returned last; none: since a prompt, a rewind or a restore nothing was taken.
+  const std::optional<Drawn>& taken(int row) const { return at(row).taken; }
+  /// Of a verification, takes back what was not taken.
+  void forget_untaken(int row);
+
   static constexpr int64_t kMostDrafts = 7;  // rows whose sums a device adds as those of one, less the drawn token's
   /// Runs the row's drawn token and drafts of what follows it. Returns the tokens drawn: one more than drafts that were
   /// right. They are kept, as by as many steps, unless `keep` says otherwise before anything else is asked of the
@@ -111,7 +131,7 @@ class Session {
   /// Keeps the first `count` tokens of the row's last verify: one at least. The last of them is then the drawn one.
   void keep(int row, int64_t count);
   /// Drafts of what follows the row's drawn token, by the model's MTP head or its block drafter; fewer where the
-  /// context ends.
+  /// context ends, none where the cache is full.
   std::vector<int32_t> draft_by_mtp(int row, int64_t count);
   std::vector<int32_t> draft_by_block(int row, int64_t count);
   /// Logits [count, vocab] of such drafts, for diagnosis; `drafts` are given instead of drawn.
@@ -146,6 +166,7 @@ class Session {
     std::vector<int32_t> run;  // the drawn token, then the drafts that were right
     std::vector<Drawn> drawn;  // behind each of them
     std::vector<float> states;
+    int64_t size() const { return static_cast<int64_t>(drawn.size()); }
   };
   struct Row {
     explicit Row(ModelCache& cache) : state(cache) {}
@@ -158,6 +179,8 @@ class Session {
     bool counted = false;  // its row of counts_ may hold something
     Drawn drawn;
     bool has_drawn = false;
+    int64_t untaken = 0;  // of the last draws
+    std::optional<Drawn> taken;
     HiddenTail tail;                               // of models with a head for drafts
     std::map<int64_t, std::vector<float>> marked;  // the state in front of a marked position
     std::optional<Verified> verified;
@@ -178,12 +201,16 @@ class Session {
     void wait() const;
   };
 
+  void configure_locked(int row, const Sampling& sampling);
+  void forget_drawn(Row& row) const { row.has_drawn = false, row.untaken = 0, row.taken.reset(); }
   Row& at(int row);
   const Row& at(int row) const { return const_cast<Session*>(this)->at(row); }
   void check_tokens(const Row& row, std::span<const int32_t> tokens) const;
   /// Device tensors of a step: token i of `tokens` belongs to row rows[i]. One batch for each group of the cache.
   std::vector<Batch> batches(std::span<const int32_t> tokens, std::span<const int32_t> rows);
   std::vector<Batch> of_groups(const Batch& batch) const;
+  /// The row's blocks, on the device.
+  void write_block_tables(int row);
   /// Tells the rows' next steps to their states; fills in what the batch says of them.
   void advance_states(Batch& batch, std::span<const int32_t> rows, KeepStates keep, bool in_place);
   /// Row i of the logits draws for rows[i]; `sequence` has the same rows on the device.
@@ -193,6 +220,7 @@ class Session {
   static Drawn drawn_of(const Draws& draws, int64_t i, int32_t top_logprobs);
   /// False where nothing could be drawn: the row has no token to go on from.
   bool read_draw(int row, const Draws& draws, int64_t i);
+  /// Throws NothingDrawn.
   [[noreturn]] static void fail_draw();
   void count_prompt(int row, std::span<const int32_t> tokens);
   /// Room for so many entries of logit bias a row, on the device.
@@ -227,6 +255,8 @@ class Session {
   /// What the row draws with in steps to come, the one after `first` others at the first row of the logits.
   SampleArgs args_ahead(int row, const Tensor& logits, int64_t first);
   std::vector<Drawn> run_verify(int row, std::span<const int32_t> drafts);
+  /// Of `run`, what the draws say.
+  Verified read_verified(std::vector<int32_t> run, int32_t top_logprobs) const;
   void close(int row, int64_t count);
   void close_verified();
 

@@ -8,7 +8,19 @@
 namespace saragossa {
 namespace {
 
-constexpr int64_t kPending = 256;  // states that wait for their pairs, at most
+constexpr int64_t kPending = 256;  // states that wait for their pairs, at most, and those of one verification
+
+/// False where the cache has no place for what a head wants: that costs drafts, and no token.
+template <class Run>
+bool if_there_is_room(Run run) {
+  try {
+    run();
+    return true;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::context) throw;
+    return false;
+  }
+}
 
 }  // namespace
 
@@ -25,10 +37,7 @@ std::vector<Batch> Session::pair_batches(int row, const Tensor& ids, int64_t fir
   const int64_t n = ids.shape[0];
   std::vector<int32_t> positions(static_cast<size_t>(n));
   std::iota(positions.begin(), positions.end(), static_cast<int32_t>(first));
-  for (size_t g = 0; g < block_tables_.size(); ++g) {
-    const std::vector<int32_t>& blocks = at(row).state.blocks(g);
-    std::copy(blocks.begin(), blocks.end(), host_data<int32_t>(block_tables_[g].slice(row, 1)));
-  }
+  write_block_tables(row);
   Batch out;
   out.ids = ids;
   out.positions = upload(device, positions);
@@ -72,14 +81,19 @@ void Session::catch_up(int row) {
   if (static_cast<int64_t>(r.tail.pending(state_width()).size()) <= kPending * state_width()) return;
   settle();
   stepping_.clear();
-  try {
-    auto enc = model_->device->begin();
-    r.state.reserve(0, r.tail.pairs());
-    const Tensor states = encode_pairs(*enc, row, {}, {});
-    enc->submit().wait();
-    end_pairs(r, states);
-  } catch (const Error&) {  // the states wait on; the step itself is done
-  }
+  // Where there is no room the states wait on; the step itself is done.
+  if_there_is_room([&] {
+    try {
+      auto enc = model_->device->begin();
+      r.state.reserve(0, r.tail.pairs());
+      const Tensor states = encode_pairs(*enc, row, {}, {});
+      enc->submit().wait();
+      end_pairs(r, states);
+    } catch (...) {
+      r.state.cancel();
+      throw;
+    }
+  });
 }
 
 void Session::run_mtp(int row, int64_t count, std::span<const int32_t> given, const Tensor& logits) {
@@ -165,8 +179,7 @@ std::vector<int32_t> Session::draft_by_mtp(int row, int64_t count) {
   const ModelLock lock(*model_);
   begin_drafts(row, mtp() != nullptr, "an MTP head");
   count = std::min({count, kMostDrafts, context_ - at(row).state.length() - 1});
-  if (count <= 0) return {};
-  run_mtp(row, count, {}, {});
+  if (count <= 0 || !if_there_is_room([&] { run_mtp(row, count, {}, {}); })) return {};
   return drafted(count);
 }
 
@@ -175,18 +188,17 @@ std::vector<int32_t> Session::draft_by_block(int row, int64_t count) {
   begin_drafts(row, block() != nullptr, "a block drafter");
   count =
       std::min({count, kMostDrafts, model_->decoder->spec().block->size - 1, context_ - at(row).state.length() - 1});
-  if (count <= 0) return {};
-  run_block(row, count, {});
+  if (count <= 0 || !if_there_is_room([&] { run_block(row, count, {}); })) return {};
   return drafted(count);
 }
 
 std::vector<float> Session::mtp_logits(int row, std::span<const int32_t> drafts) {
   const ModelLock lock(*model_);
   begin_drafts(row, mtp() != nullptr, "an MTP head");
-  check_tokens(at(row), drafts);
   const auto count = static_cast<int64_t>(drafts.size()) + 1;
   std::vector<int32_t> given(drafts.begin(), drafts.end());
   given.push_back(0);  // the last one's logits are wanted, not what follows it
+  check_tokens(at(row), given);
   const Tensor logits = model_->device->tensor(DType::f32, {count, model_->decoder->spec().vocab});
   run_mtp(row, count, given, logits);
   const float* values = host_data<float>(logits);

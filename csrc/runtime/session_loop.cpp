@@ -52,7 +52,10 @@ Session::RunningStep Session::start_step(std::span<const int32_t> rows, int64_t 
       b.max_keys = std::max(b.max_keys, r.state.length() + ahead + 1);
       for (size_t g = 0; g < block_tables_.size(); ++g) {
         const std::vector<int32_t>& blocks = r.state.blocks(g);
-        host_data<int32_t>(block_tables_[g].slice(row, 1))[blocks.size() - 1] = blocks.back();
+        const Tensor table = block_tables_[g].slice(row, 1);
+        require(static_cast<int64_t>(blocks.size()) <= table.numel(), "session: row ", row, " has ", blocks.size(),
+                " blocks, its table takes ", table.numel());
+        host_data<int32_t>(table)[blocks.size() - 1] = blocks.back();
       }
     }
   }
@@ -106,7 +109,9 @@ void Session::step(std::span<const int32_t> rows) {
     if (may_run_ahead(rows)) {
       try {
         ahead_ = start_step(rows, 1);
-      } catch (const Error&) {  // no place for a token that nobody has asked for yet: its turn may still come
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::context) throw;
+        // No place for a token that nobody has asked for yet: its turn may still come.
         for (const int32_t row : rows) at(row).state.cancel(1);
       }
     }

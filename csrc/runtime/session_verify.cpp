@@ -48,7 +48,8 @@ std::vector<Drawn> Session::verify(int row, std::span<const int32_t> drafts) {
   if (static_cast<int64_t>(drafts.size()) > kMostDrafts)
     fail(ErrorKind::usage, drafts.size(), " drafts, ", kMostDrafts, " are verified at once");
   settle();
-  if (r.masked) drafts = {};  // the mask stands for one draw
+  if (has_head()) catch_up(row);  // each verification leaves states
+  if (r.masked) drafts = {};      // the mask stands for one draw
   try {
     return run_verify(row, drafts);
   } catch (const Error& error) {
@@ -65,6 +66,8 @@ std::vector<Drawn> Session::run_verify(int row, std::span<const int32_t> drafts)
   check_tokens(r, run);
   const auto n = static_cast<int64_t>(run.size());
   stepping_.clear();
+  Verified verified;
+  std::vector<Drawn> out;
   try {
     auto enc = model_->device->begin();
     r.state.reserve(n);
@@ -92,32 +95,57 @@ std::vector<Drawn> Session::run_verify(int row, std::span<const int32_t> drafts)
     }
     enc->sample(args);
     enc->submit().wait();
+    verified = read_verified(std::move(run), r.sampling.params.top_logprobs);
+    out = verified.drawn;
   } catch (...) {
     r.state.cancel();
     throw;
   }
-
-  Verified& verified = r.verified.emplace();
-  const auto drawn = [&](int64_t i) { return drawn_of(verification_.draws, i, r.sampling.params.top_logprobs); };
-  verified.drawn.push_back(drawn(0));
-  // A draft that is right goes on only where something could be drawn behind it: the step that fails says so itself.
-  for (int64_t i = 1; i < n && run[static_cast<size_t>(i)] == verified.drawn.back().id; ++i) {
-    Drawn next = drawn(i);
-    if (next.id < 0) break;
-    verified.drawn.push_back(std::move(next));
-  }
-  run.resize(verified.drawn.size());
-  verified.run = std::move(run);
-  if (has_head()) {
-    const float* states = host_data<float>(verification_.draws.states);
-    verified.states.assign(states, states + static_cast<int64_t>(verified.run.size()) * state_width());
-  }
-  std::vector<Drawn> out = verified.drawn;
+  r.verified = std::move(verified);
+  r.untaken = r.verified->size();
   if (out.front().id < 0) {
     close(row, 1);
     fail_draw();
   }
   return out;
+}
+
+Session::Verified Session::read_verified(std::vector<int32_t> run, int32_t top_logprobs) const {
+  Verified out;
+  const auto drawn = [&](int64_t i) { return drawn_of(verification_.draws, i, top_logprobs); };
+  out.drawn.push_back(drawn(0));
+  // A draft that is right goes on only where something could be drawn behind it: the step that fails says so itself.
+  for (size_t i = 1; i < run.size() && run[i] == out.drawn.back().id; ++i) {
+    Drawn next = drawn(static_cast<int64_t>(i));
+    if (next.id < 0) break;
+    out.drawn.push_back(std::move(next));
+  }
+  run.resize(out.drawn.size());
+  out.run = std::move(run);
+  if (has_head()) {
+    const float* states = host_data<float>(verification_.draws.states);
+    out.states.assign(states, states + out.size() * state_width());
+  }
+  return out;
+}
+
+const Drawn& Session::take(int row) {
+  Row& r = at(row);
+  if (r.untaken == 0) fail(ErrorKind::usage, "session: row ", row, " has no drawn token that was not taken");
+  r.taken = r.verified ? r.verified->drawn[static_cast<size_t>(r.verified->size() - r.untaken)] : r.drawn;
+  --r.untaken;
+  return *r.taken;
+}
+
+void Session::forget_untaken(int row) {
+  const ModelLock lock(*model_);
+  Row& r = at(row);
+  if (!r.verified) return;
+  const int64_t taken = r.verified->size() - r.untaken;
+  if (taken > 0) return close(row, taken);
+  r.verified.reset();
+  r.state.cancel();
+  r.untaken = 0;  // the drawn token that it began from was
 }
 
 void Session::keep(int row, int64_t count) {
@@ -137,6 +165,7 @@ void Session::close(int row, int64_t count) {
   r.draws += static_cast<uint32_t>(count);
   r.drawn = verified.drawn[static_cast<size_t>(count - 1)];
   r.has_drawn = r.drawn.id >= 0;
+  r.untaken = r.has_drawn && verified.size() - r.untaken < count ? 1 : 0;
   sync(row);
 }
 
@@ -154,17 +183,18 @@ RowView Session::view(int row) {
 }
 
 void Session::follow(int row, const RowView& from) {
+  const ModelLock lock(*model_);
   Row& r = at(row);
   if (r.tokens != from.tokens)
     fail(ErrorKind::usage, "session: row ", row, " has other tokens than the one it follows");
   Sampling sampling = from.sampling;
   sampling.params.top_logprobs = -1;
-  configure(row, sampling);
-  const ModelLock lock(*model_);
+  configure_locked(row, sampling);
   r.generated = from.generated;
   r.draws = from.draws;
   r.drawn = {from.drawn.id, {}};
   r.has_drawn = true;
+  r.untaken = 0;
   stepping_.clear();
   sync(row);
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -177,10 +178,8 @@ def test_misuse_and_the_edge_of_the_context() -> None:
 
 
 def test_where_states_are_few_fewer_drafts_are_verified() -> None:
-    place = PLACES["qwen3_5"]
     full = model("qwen3_5", True)
-    tensors = bind(full.spec, SafetensorsIndex.open(place))
-    small = _core.Model(full.device, full.spec.decoder, tensors, blocks=2, kv_dtype="f32", slots=4)
+    small = small_model(full, "qwen3_5", 2, slots=4)
     core = _core.Session(small, 1, 512)
     want = [t for t, _ in plain(_core.Session(full.model, 1, 512), GREEDY, 8)]
     begin(core, GREEDY)
@@ -189,6 +188,78 @@ def test_where_states_are_few_fewer_drafts_are_verified() -> None:
     assert small.free_slots == 0  # three states, and the one in front of them, until it is kept
     core.keep(0, 3)
     assert small.free_slots == 3
+
+
+def small_model(full: Loaded, name: str, blocks: int, **more: int) -> _core.Model:
+    tensors = bind(full.spec, SafetensorsIndex.open(PLACES[name]))
+    return _core.Model(full.device, full.spec.decoder, tensors, blocks=blocks, kv_dtype="f32", **more)
+
+
+def test_where_blocks_are_few_drafts_end_and_steps_go_on() -> None:
+    """At the end of the only block there is no place for drafts, and still one for a step."""
+    prompt = [2 + i % 200 for i in range(250)]
+    full = model("qwen3_5", True)
+    core = _core.Session(full.model, 1, 512)
+    want = [begin(core, GREEDY, prompt)]
+    for _ in range(6):
+        core.step([0])
+        want.append(core.drawn(0))
+    tokens = [t for t, _ in want]
+
+    target = _core.Session(small_model(full, "qwen3_5", 1), 1, 512)
+    begin(target, GREEDY, prompt)
+    assert len(target.draft_by_mtp(0, 5)) == 5
+    for at in range(1, 7):
+        assert target.draft_by_mtp(0, 7) == []
+        target.step([0])
+        assert target.drawn(0) == want[at]
+    with pytest.raises(SaragossaError, match="full"):
+        target.step([0])
+
+    begin(core, GREEDY, prompt)
+    drafter = _core.ModelDrafter(small_model(full, "qwen3_5", 1), 512)
+    assert drafter.propose(core, 0, 7) == tokens[1:7]
+    core.step([0])
+    assert drafter.propose(core, 0, 7) == tokens[2:7]
+
+
+def test_a_draft_model_of_no_numbers_drafts_nothing(tmp_path: Path) -> None:
+    place = PLACES["llama-q4g64"]
+    broken = tmp_path / "broken"
+    shutil.copytree(place, broken)
+    file = broken / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    head = int.from_bytes(data[:8], "little")
+    entry = json.loads(data[8 : 8 + head])["model.norm.weight"]
+    begins, ends = (8 + head + at for at in entry["data_offsets"])
+    data[begins:ends] = b"\xff" * (ends - begins)  # NaN in every float format
+    file.write_bytes(data)
+    options: dict[str, Any] = {"max_tokens": 20, "ignore_eos": True}
+    with saragossa.LLM(place, device="cpu", draft_model=broken) as llm:
+        drafted = llm.generate(PROMPT, **options)
+        assert drafted.token_ids == llm.generate(PROMPT, speculate="off", **options).token_ids
+
+
+def test_logits_of_drafts_end_with_the_context() -> None:
+    core = _core.Session(model("qwen3_5", True).model, 1, 256)
+    begin(core, GREEDY, [2 + i % 200 for i in range(250)])
+    assert core.mtp_logits(0, [5] * 5).shape[0] == 6
+    with pytest.raises(SaragossaError, match="257 tokens do not fit the context of 256"):
+        core.mtp_logits(0, [5] * 6)
+
+
+def test_the_head_keeps_up_with_verifications_of_other_drafts() -> None:
+    """States that wait for its keys are made use of on the way; what it drafts then is what it would have."""
+    core = _core.Session(model("qwen3_5", True).model, 2, 1024)
+    tokens = [begin(core, GREEDY)[0]]
+    while len(tokens) < 300:
+        tokens += [t for t, _ in core.verify(0, [])]
+    core.keep(0, 1)
+    core.configure(1, **GREEDY)
+    core.prefill(1, [*PROMPT, *tokens[:-1]], True)
+    assert core.drawn(0) == core.drawn(1)
+    kept, fresh = (core.mtp_logits(row, [9, 8]) for row in (0, 1))
+    assert np.abs(kept - fresh).max() < 1e-4 * np.abs(fresh).max()
 
 
 # --- the library --------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from saragossa import _core
@@ -39,17 +38,12 @@ class Session(Snapshots):
         self._model = model
         self._core = _core.Session(model, 1, context)
         self._chunk = chunk
-        self._unread = False  # the last prefill drew a token that no step has returned
         self.context = context
         self.stats = SpeculationStats()  # since `configure`
         self._speculator = speculator
         self._method = speculator.method if speculator is not None else "off"
         self._drafter = None if speculator is None else speculator.drafter(self._method)
         self._pace = Pace(0 if speculator is None else speculator.most)
-        self._drawn: tuple[int, list[tuple[int, float]]] | None = None  # the last token
-        self._ahead: deque[tuple[int, list[tuple[int, float]]]] = deque()
-        # Of the last verification: tokens in the cache before it, tokens that it drew.
-        self._verified: tuple[int, int] | None = None
 
     def configure(self, options: GenerationOptions) -> None:
         """Sampling of the next draws. Raises ParameterError."""
@@ -72,28 +66,11 @@ class Session(Snapshots):
     @property
     def length(self) -> int:
         """Tokens in the cache; of those drawn ahead, the ones that steps have returned."""
-        return self._core.length(0) + self._returned()
-
-    def _returned(self) -> int:
-        """Tokens of a verification that steps returned and the core has not kept yet.
-
-        Read off what one call changes: Ctrl-C may fall between any two lines here, and the session goes on.
-        """
-        if self._verified is None:
-            return 0
-        before, drawn = self._verified
-        return drawn - len(self._ahead) if self._core.length(0) == before else 0
+        return self._core.length(0)
 
     def _settle(self) -> None:
         """Drop what was drawn ahead and not returned."""
-        if returned := self._returned():
-            self._core.keep(0, returned)
-        self._verified = None
-        self._ahead.clear()
-
-    def _forget_drawn(self) -> None:
-        self._unread = False
-        self._drawn = None
+        self._core.forget_untaken(0)
 
     def prefill(self, ids: Sequence[int], *, progress: Progress | None = None) -> None:
         """Run `ids`, and draw the token after them for the next `step`.
@@ -116,31 +93,24 @@ class Session(Snapshots):
                     progress(end, len(ids))
         except BaseException:
             if self.length != start:  # all of the prompt or nothing
-                self._unread = False
                 self._core.rewind(0, start)
             raise
-        self._unread = True
 
     def step(self, wanted: int | None = None) -> int:
         """The next token: the one that `prefill` drew, then one a call.
 
         wanted: tokens that this step and those to come will be asked for, where that is known; saves drafts.
         """
-        if self._ahead and self._returned():
-            self._drawn = self._ahead.popleft()
-        elif self._unread:
-            self._unread = False
-            self._drawn = self._core.drawn(0)
-        else:
-            self._settle()
-            self._drawn = self._next(wanted)
-        return self._drawn[0]
+        # The core knows what was drawn and what was handed on: Ctrl-C may fall between any two lines here, and
+        # the next call goes on.
+        if not self._core.untaken(0):
+            self._draw(wanted)
+        return self._core.take(0)[0]
 
-    def _next(self, wanted: int | None) -> tuple[int, list[tuple[int, float]]]:
+    def _draw(self, wanted: int | None) -> None:
         start = time.perf_counter()
         # The drawn token takes a place, and what is drawn behind the last draft needs none.
-        length = self._core.length(0)
-        room = self.context - length - 1
+        room = self.context - self._core.length(0) - 1
         most = min(self._pace.wanted(), room, room if wanted is None else wanted - 1)
         drafts = self._drafter.propose(self._core, 0, most) if self._drafter is not None and most > 0 else []
         if not drafts:
@@ -148,18 +118,16 @@ class Session(Snapshots):
             if self._drafter is not None:
                 self.stats.plain += 1
                 self._pace.plain(time.perf_counter() - start)
-            return self._core.drawn(0)
+            return
         drawn = self._core.verify(0, drafts)
         accepted = len(drawn) - 1
         self.stats.add(SpeculationStats(1, len(drafts), accepted))
         self._pace.verified(len(drafts), accepted, time.perf_counter() - start)
-        self._ahead.extend(drawn[1:])
-        self._verified = (length, len(drawn))
-        return drawn[0]
 
     def logprobs(self) -> TokenLogprobs | None:
         """Of the last token, where the options asked for them."""
-        pairs = self._drawn[1] if self._drawn is not None else []
+        taken = self._core.taken(0)
+        pairs = [] if taken is None else taken[1]
         if not pairs:
             return None
         (token, logprob), *top = pairs
@@ -178,4 +146,3 @@ class Session(Snapshots):
         """Back to the first `to` tokens. Raises UsageError beyond the end, SnapshotNeededError."""
         self._settle()
         self._core.rewind(0, to)
-        self._unread = False  # not before: a refused rewind keeps the drawn token

@@ -28,10 +28,6 @@ class Snapshots:
         """Drop what was drawn ahead and not returned."""
         raise NotImplementedError
 
-    def _forget_drawn(self) -> None:
-        """Nothing is drawn until the next prefill."""
-        raise NotImplementedError
-
     def snapshot(self) -> Snapshot:
         """The tokens in the cache and all that belongs to them, shared, not copied.
 
@@ -51,7 +47,6 @@ class Snapshots:
             raise UsageError(f"a snapshot is what snapshot() gives, not {type(snapshot).__name__}")
         self._settle()
         self._core.restore(0, snapshot)
-        self._forget_drawn()
 
     def fork(self) -> Self:
         """Another session of the same model that holds the same tokens; go on with `prefill`.

@@ -86,6 +86,34 @@ def test_ctrl_c_between_any_two_lines_leaves_a_whole_session() -> None:
         assert len(after) > 5
 
 
+@pytest.mark.parametrize("drafts", [True, False], ids=["drafts", "plain"])
+def test_ctrl_c_between_any_two_lines_of_steps_loses_no_token(drafts: bool) -> None:
+    """Whoever goes on stepping gets each token once, with its log probabilities."""
+    draft = MODEL if drafts else None
+    options = saragossa.GenerationOptions(temperature=1.2, seed=5, top_logprobs=1)
+    with saragossa.LLM(MODEL, device="cpu", threads=1, draft_model=draft, draft_tokens=3) as llm:
+        want: list[Any] = []
+        for line in itertools.count(0):  # 0: never
+            session = llm.session()
+            session.configure(options)
+            session.prefill(PROMPT)
+            got: list[Any] = []
+
+            def steps(session: Session = session, got: list[Any] = got) -> None:
+                while len(got) < 12:
+                    got.append(session.step())
+
+            ended = not interrupted(steps, line)
+            steps()
+            want = want or got
+            assert got == want, line
+            assert session.length == len(PROMPT) + 11, line
+            assert session.logprobs() is not None
+            if ended and line > 0:
+                break
+        assert line > 30
+
+
 def interrupted(work: Callable[[], object], line: int) -> bool:
     """Run `work` with a Ctrl-C before its `line`-th line in session.py; False: there were not so many."""
     left = line
