@@ -67,7 +67,7 @@ std::vector<Drawn> Session::run_verify(int row, std::span<const int32_t> drafts)
   const auto n = static_cast<int64_t>(run.size());
   stepping_.clear();
   Verified verified;
-  std::vector<Drawn> out;
+  std::vector<Drawn> drawn;
   try {
     auto enc = model_->device->begin();
     r.state.reserve(n);
@@ -96,18 +96,18 @@ std::vector<Drawn> Session::run_verify(int row, std::span<const int32_t> drafts)
     enc->sample(args);
     enc->submit().wait();
     verified = read_verified(std::move(run), r.sampling.params.top_logprobs);
-    out = verified.drawn;
+    drawn = verified.drawn;
   } catch (...) {
     r.state.cancel();
     throw;
   }
   r.verified = std::move(verified);
   r.untaken = r.verified->size();
-  if (out.front().id < 0) {
+  if (drawn.front().id < 0) {
     close(row, 1);
     fail_draw();
   }
-  return out;
+  return drawn;
 }
 
 Session::Verified Session::read_verified(std::vector<int32_t> run, int32_t top_logprobs) const {
