@@ -5,10 +5,10 @@
 
 make_families.py makes the folders. Of the slice the decode of one sequence is measured, against the memory
 bandwidth that its active bytes need (weights of the chosen experts, states read and written, keys and
-values); of the stack the prefill of 1k and 8k tokens. Torch decodes in bfloat16; it prefills in that where the
-CPU has instructions for it, else in float32, the faster of the two there. Each round starts every contender once in a process of
-its own; ratios are taken within a round. The exit code is 1 where a figure misses its target: the machine
-must be idle.
+values); of the stack the prefill of 1k and 8k tokens. Torch decodes in bfloat16; it prefills in that where
+the CPU has instructions for it, else in float32, the faster of the two there. Each round starts every
+contender once in a process of its own; ratios are taken within a round. The exit code is 1 where a figure
+misses its target: the machine must be idle.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def contenders(folder: Path, oracle: str | None, torch: str) -> list[Contender]:
 
 
 def fast_dtype(facts: dict[str, str]) -> str:
-    """Torch's for long products: bfloat16 without instructions for it takes three times as long as float32."""
+    """Torch's for long products; bfloat16 without instructions takes three times as long as float32."""
     return "bfloat16" if {"avx512_bf16", "amx_bf16"} & set(facts["cpu flags"].split()) else "float32"
 
 
@@ -133,7 +133,9 @@ def main() -> int:
             job = shape | {"dtype": "bfloat16" if decodes else wide, "repeats": 1}
             samples = measure(folder, args, job, binary, facts)
             facts["load average at the end"] = " ".join(f"{x:.2f}" for x in os.getloadavg())
-            checked = decode_verdicts(samples, size) if decodes else prefill_verdicts(samples, torch_name(wide))
+            checked = (
+                decode_verdicts(samples, size) if decodes else prefill_verdicts(samples, torch_name(wide))
+            )
             for key, value in facts.items():
                 print(f"{key}: {value}")
             print_figures(samples)

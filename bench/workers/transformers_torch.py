@@ -37,7 +37,9 @@ def load(job: Job) -> tuple[Torch, dict[str, Any]]:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(job.threads)
     transformers.utils.logging.disable_progress_bar()
-    model = transformers.AutoModelForCausalLM.from_pretrained(job.model, dtype=getattr(torch, job.dtype)).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        job.model, dtype=getattr(torch, job.dtype)
+    ).eval()
     return Torch(model), {
         "engine": f"torch {torch.__version__}, transformers {transformers.__version__}, {job.dtype}"
     }

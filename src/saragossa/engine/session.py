@@ -101,8 +101,7 @@ class Session(Snapshots):
 
         wanted: tokens that this step and those to come will be asked for, where that is known; saves drafts.
         """
-        # The core knows what was drawn and what was handed on: Ctrl-C may fall between any two lines here, and
-        # the next call goes on.
+        # The core knows what was drawn and what was handed on: Ctrl-C may fall between any two lines here.
         if not self._core.untaken(0):
             self._draw(wanted)
         return self._core.take(0)[0]
