@@ -8,6 +8,8 @@
 namespace saragossa {
 
 void bind_model(py::module_& m) {
+  m.attr("BLOCK_TOKENS") = CacheOptions{}.block_tokens;
+  m.attr("SEQUENCE_MARKS") = SequenceState::kMarks;
   py::class_<Model, std::shared_ptr<Model>>(m, "Model", py::module_local())
       .def(py::init([](std::shared_ptr<Device> device, const py::object& spec, const py::object& tensors,
                        int64_t blocks, int64_t block_tokens, const std::string& kv_dtype, int64_t slots) {
@@ -21,7 +23,8 @@ void bind_model(py::module_& m) {
              return std::make_shared<Model>(std::move(device), std::move(bound), std::move(decoder), cache);
            }),
            py::arg("device"), py::arg("spec"), py::arg("tensors"), py::kw_only(), py::arg("blocks"),
-           py::arg("block_tokens") = 256, py::arg("kv_dtype") = "bf16", py::arg("slots") = 128)
+           py::arg("block_tokens") = CacheOptions{}.block_tokens, py::arg("kv_dtype") = "bf16",
+           py::arg("slots") = CacheOptions{}.slots)
       .def_property_readonly("free_blocks", [](const Model& model) { return model.cache->group(0).free_blocks(); })
       .def_property_readonly("allocated_blocks",
                              [](const Model& model) { return model.cache->group(0).allocated_blocks(); })

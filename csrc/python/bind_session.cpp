@@ -117,6 +117,8 @@ void bind_session(py::module_& m) {
           },
           py::arg("row"), py::arg("drafts"))
       .def("mark", &Session::mark, py::arg("row"), Release())
+      .def("pin", &Session::pin, py::arg("row"), Release())
+      .def("unpin", &Session::unpin, py::arg("row"), Release())
       .def("rewindable", &Session::rewindable, py::arg("row"), py::arg("to"), Release())
       .def("rewind", &Session::rewind, py::arg("row"), py::arg("to"), Release())
       .def(

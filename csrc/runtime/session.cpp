@@ -317,6 +317,23 @@ void Session::mark(int row) {
   settle();
   Row& r = at(row);
   r.state.mark();
+  keep_mark_state(r);
+}
+
+void Session::pin(int row) {
+  const ModelLock lock(*model_);
+  settle();
+  Row& r = at(row);
+  r.state.pin();
+  keep_mark_state(r);
+}
+
+void Session::unpin(int row) {
+  const ModelLock lock(*model_);
+  at(row).state.unpin();
+}
+
+void Session::keep_mark_state(Row& r) {
   if (!mtp() || r.state.length() == 0) return;
   const std::span<const float> last = r.tail.last(state_width());
   r.marked[r.state.length()] = {last.begin(), last.end()};

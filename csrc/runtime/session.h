@@ -146,6 +146,9 @@ class Session {
 
   /// Keeps what a rewind to the row's length needs. Free where the model has neither recurrent layers nor windows.
   void mark(int row);
+  /// A mark that stays until it is unpinned: where an interrupted prompt goes back to.
+  void pin(int row);
+  void unpin(int row);
   /// The last position up to `to` that rewind takes: any, but with recurrent layers and windows only marked ones.
   int64_t rewindable(int row, int64_t to);
   /// Back to the first `to` tokens; penalties count what is left. Error(state) where `rewindable` says no.
@@ -201,6 +204,7 @@ class Session {
     void wait() const;
   };
 
+  void keep_mark_state(Row& row);
   void configure_locked(int row, const Sampling& sampling);
   void forget_drawn(Row& row) const { row.has_drawn = false, row.untaken = 0, row.taken.reset(); }
   Row& at(int row);

@@ -99,8 +99,8 @@ void KvCache::release(int32_t block) {
 }
 
 int32_t KvCache::copy(int32_t block) {
+  device_.wait_idle();  // first: nothing is taken where it fails
   const int32_t fresh = take();
-  device_.wait_idle();
   for (const KvLayer& layer : layers_) {
     for (const Tensor* t : tensors_of(layer)) {
       const int64_t bytes = t->nbytes() / t->shape[0];

@@ -17,7 +17,7 @@ struct CacheOptions {
   int64_t blocks = 0;          // capacity of each group of the KV cache
   int64_t block_tokens = 256;  // 64, 128, 256 or 512
   DType dtype = DType::bf16;   // bf16, f32 or u8
-  int64_t slots = 64;          // recurrent states
+  int64_t slots = 128;         // recurrent states
 };
 
 /// What a layer leaves behind: keys and values, or a recurrent state, or nothing of its own.

@@ -6,8 +6,6 @@
 namespace saragossa {
 namespace {
 
-constexpr size_t kMarks = 8;
-
 int64_t blocks_for(int64_t tokens, int64_t size) { return (tokens + size - 1) / size; }
 
 }  // namespace
@@ -23,12 +21,34 @@ SequenceState::SequenceState(SequenceState&& other) noexcept
       slot_(std::exchange(other.slot_, -1)),
       lost_(std::exchange(other.lost_, false)),
       steps_(std::move(other.steps_)),
-      marks_(std::move(other.marks_)) {}
+      marks_(std::move(other.marks_)),
+      pinned_(std::exchange(other.pinned_, 0)) {}
 
 /// The first position whose keys a token at `position` sees.
 int64_t SequenceState::keys_from(size_t group, int64_t position) const {
   const int64_t window = cache_->window(group);
   return window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
+}
+
+template <class F>
+auto SequenceState::with_room(size_t pool, F f) -> decltype(f()) {
+  for (;;) {
+    try {
+      return f();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::context || !drop_oldest_mark(pool)) throw;
+    }
+  }
+}
+
+bool SequenceState::drop_oldest_mark(size_t pool) {
+  const auto oldest = std::find_if(marks_.begin(), marks_.end(), [&](const Mark& mark) {
+    return mark.position != pinned_ && (pool == kSlots ? mark.slot >= 0 : !mark.blocks[pool].empty());
+  });
+  if (oldest == marks_.end()) return false;
+  drop(*oldest);
+  marks_.erase(oldest);
+  return true;
 }
 
 void SequenceState::reserve(int64_t tokens, int64_t from) {
@@ -37,12 +57,13 @@ void SequenceState::reserve(int64_t tokens, int64_t from) {
     KvCache& cache = cache_->group(g);
     std::vector<int32_t>& blocks = blocks_[g];
     for (auto written = static_cast<size_t>(from / size); written < blocks.size(); ++written) {
-      if (blocks[written] < 0 || !cache.shared(blocks[written])) continue;
-      const int32_t mine = cache.copy(blocks[written]);
-      cache.release(blocks[written]);
-      blocks[written] = mine;
+      int32_t& block = blocks[written];
+      if (block < 0) continue;
+      const int32_t mine = with_room(g, [&] { return cache.shared(block) ? cache.copy(block) : block; });
+      if (mine != block) cache.release(std::exchange(block, mine));
     }
-    while (static_cast<int64_t>(blocks.size()) * size < length_ + tokens) blocks.push_back(cache.take());
+    while (static_cast<int64_t>(blocks.size()) * size < length_ + tokens)
+      blocks.push_back(with_room(g, [&] { return cache.take(); }));
   }
 }
 
@@ -55,8 +76,10 @@ SequenceState::Slots SequenceState::advance(int64_t rows, KeepStates keep, bool 
     step.in = steps_.empty() ? slot_ : steps_.back().out.back();
     try {
       for (size_t t = keep == KeepStates::each ? 0 : step.out.size() - 1; t < step.out.size(); ++t)
-        step.out[t] =
-            in_place && keep == KeepStates::last && step.in >= 0 && !cache.shared(step.in) ? step.in : cache.take();
+        step.out[t] = with_room(kSlots, [&] {
+          const bool over = in_place && keep == KeepStates::last && step.in >= 0 && !cache.shared(step.in);
+          return over ? step.in : cache.take();
+        });
     } catch (...) {
       for (const int32_t slot : step.out)
         if (slot >= 0 && slot != step.in) cache.release(slot);
@@ -151,15 +174,21 @@ void SequenceState::mark() {
   if (marks_.size() <= kMarks) return;
   // The one goes whose loss costs least: the tokens run again from the mark before, against its distance from the end.
   size_t least = 0;
-  double best = 0.0;
+  double best = -1.0;
   for (size_t i = 0; i + 2 < marks_.size(); ++i) {
+    if (marks_[i].position == pinned_) continue;
     const int64_t before = i == 0 ? 0 : marks_[i - 1].position;
     const double cost = static_cast<double>(marks_[i + 1].position - before) /
                         static_cast<double>(length_ - marks_[i].position + cache_->block_tokens());
-    if (i == 0 || cost < best) best = cost, least = i;
+    if (best < 0.0 || cost < best) best = cost, least = i;
   }
   drop(marks_[least]);
   marks_.erase(marks_.begin() + static_cast<std::ptrdiff_t>(least));
+}
+
+void SequenceState::pin() {
+  mark();
+  pinned_ = length_;
 }
 
 void SequenceState::drop(Mark& mark) {
@@ -174,6 +203,7 @@ void SequenceState::drop_marks_behind(int64_t position) {
     drop(marks_.back());
     marks_.pop_back();
   }
+  if (pinned_ > position) pinned_ = 0;
 }
 
 int64_t SequenceState::rewindable(int64_t to) const {

@@ -15,6 +15,8 @@ enum class KeepStates { last, each };
 
 class SequenceState {
  public:
+  static constexpr size_t kMarks = 8;  // that a sequence keeps
+
   explicit SequenceState(ModelCache& cache) : cache_(&cache), blocks_(cache.groups()) {}
   ~SequenceState();
   SequenceState(SequenceState&& other) noexcept;
@@ -27,7 +29,8 @@ class SequenceState {
   const std::vector<int32_t>& blocks(size_t group) const { return blocks_[group]; }
 
   /// Blocks for `tokens` more; what is written to is made private before: the block of position `from`, which may lie
-  /// in front of the end, and those behind it.
+  /// in front of the end, and those behind it. Here and in `advance`, where the cache is full, marks go first: the
+  /// oldest, but for the pinned one.
   void reserve(int64_t tokens, int64_t from);
   void reserve(int64_t tokens) { reserve(tokens, length_); }
 
@@ -51,6 +54,9 @@ class SequenceState {
   /// Keeps what a rewind to here needs, as long as the sequence is not rewound to a place before. Older marks make
   /// room: those near the end stay dense.
   void mark();
+  /// A mark that stays until it is unpinned, another one is pinned, or the sequence is rewound to a place before.
+  void pin();
+  void unpin() { pinned_ = 0; }
   /// The last position up to `to` that rewind takes.
   int64_t rewindable(int64_t to) const;
   /// Drops what stands at position `to` and behind. Error(state) where a snapshot would be needed.
@@ -68,6 +74,11 @@ class SequenceState {
   int64_t keys_from(size_t group, int64_t position) const;
   void release_behind_windows();
   void truncate(size_t group, int64_t tokens);
+  static constexpr size_t kSlots = ~size_t{0};  // beside groups: the pool of recurrent states
+  /// Calls f, which takes from this pool, until there is room or no mark has anything of the pool.
+  template <class F>
+  auto with_room(size_t pool, F f) -> decltype(f());
+  bool drop_oldest_mark(size_t pool);
   void drop(Mark& mark);
   void drop_marks_behind(int64_t position);
   void set_slot(int32_t slot);
@@ -82,6 +93,7 @@ class SequenceState {
   bool lost_ = false;  // a step that failed wrote over it
   std::deque<Slots> steps_;
   std::vector<Mark> marks_;  // ascending
+  int64_t pinned_ = 0;       // position of the mark that stays; 0: none
 };
 
 }  // namespace saragossa

@@ -210,3 +210,43 @@ def test_chunks_of_the_delta_rule_may_be_cut_apart(name: str) -> None:
         assert np.array_equal(last(cuts), fresh), cuts
     for cuts in ([64, 192], [50], [7, 100, 131]):
         assert np.abs(last(cuts) - fresh).max() < 5e-2, cuts
+
+
+@pytest.mark.parametrize("name", ["qwen3_5-q4g32", "gemma4-e2b-q4g32"])
+def test_a_short_cache_gives_marks_back(name: str) -> None:
+    """Twenty turns in a context of one block: the oldest places go, the turns do not fail."""
+    with saragossa.LLM(GOLDEN / "families" / name, device="cpu", exact=True, context=256) as llm:
+        session, tokens = llm.session(), PROMPT[:1]
+        session.prefill(tokens)
+        for turn in range(20):
+            more = PROMPT[1 + turn % 60 : 10 + turn % 60]
+            session.prefill(more)
+            tokens = [*tokens, *more, session.step()]
+            session.step()
+        fresh = llm.session()
+        fresh.prefill([*tokens, 7])
+        session.prefill([7])
+        assert session.length == fresh.length == 1 + 20 * 10 + 1
+        assert session.step() == fresh.step()
+        assert session.rewindable(session.length - 1) > 0  # the latest places are there
+
+
+@pytest.mark.parametrize("name", ["qwen3_5-q4g32", "gemma4-e2b-q4g32"])
+def test_a_long_prompt_that_is_interrupted_goes_back_to_its_beginning(name: str) -> None:
+    """Its chunks leave more marks than are kept: the place where it began is not among those that go."""
+    place = GOLDEN / "families" / name
+    with saragossa.LLM(place, device="cpu", exact=True) as llm:
+        session = Session(llm.loaded.model, llm.context, 16)
+        session.prefill(PROMPT[:37])
+
+        def interrupt(done: int, total: int) -> None:
+            if done > 400:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            session.prefill((PROMPT * 6)[:450], progress=interrupt)
+        assert session.length == 37
+        fresh = llm.session()
+        for one in (session, fresh):
+            one.prefill(PROMPT[37:60] if one is session else PROMPT[:60])
+        assert [session.step() for _ in range(5)] == [fresh.step() for _ in range(5)]

@@ -130,6 +130,8 @@ def _fits(args: argparse.Namespace) -> int:
     print(f"cache:     {size(result.kv_bytes_per_token)} a token{whole}")
     if result.state_bytes:
         print(f"state:     {size(result.state_bytes)} a sequence")
+    if result.mark_bytes:
+        print(f"rewinds:   {size(result.mark_bytes)} at most, for the places that a session may go back to")
     print(f"the rest:  {size(WORKING_BYTES)}")
     print(f"memory:    {size(result.memory)} {'as given' if args.memory else 'available'}")
     if result.fits:
@@ -140,8 +142,7 @@ def _fits(args: argparse.Namespace) -> int:
             f"It fits with --context {result.max_context}."
         )
     else:
-        least = result.weight_bytes + WORKING_BYTES + result.state_bytes
-        print(f"It does not fit with any context: weights and working memory alone take {size(least)}.")
+        print(f"It does not fit with any context: with one token it takes {size(result.least_bytes)}.")
     return 0 if result.fits else 1
 
 

@@ -16,8 +16,8 @@ class Fit:
     """Bytes throughout. context: the tokens asked for; max_context: how many fit, at most the model's own.
 
     kv_bytes: keys and values of that context (layers with a window keep little more than it);
-    kv_bytes_per_token: while all layers keep a token; state_bytes: of the recurrent layers, whatever the
-    context.
+    kv_bytes_per_token: while all layers keep a token; state_bytes: one state of the recurrent layers, whatever
+    the context; mark_bytes: what a session keeps for rewinds at most; least_bytes: with one token.
     """
 
     model: str
@@ -28,6 +28,8 @@ class Fit:
     kv_bytes_per_token: int
     kv_bytes: int
     state_bytes: int
+    mark_bytes: int
+    least_bytes: int
     memory: int
     context: int
     model_context: int
@@ -36,7 +38,7 @@ class Fit:
     @property
     def needed(self) -> int:
         """With the context asked for."""
-        return self.weight_bytes + WORKING_BYTES + self.kv_bytes + self.state_bytes
+        return self.weight_bytes + WORKING_BYTES + self.kv_bytes + self.state_bytes + self.mark_bytes
 
     @property
     def fits(self) -> bool:
@@ -73,6 +75,8 @@ def fit(name: str, folder: Path, memory: int, context: int | None, kv_dtype: str
         kv_bytes_per_token=cost.per_token,
         kv_bytes=cost.kv(context or limit),
         state_bytes=cost.recurrent,
+        mark_bytes=cost.marks(context or limit),
+        least_bytes=weights + WORKING_BYTES + cost.kv(1) + cost.recurrent + cost.marks(1),
         memory=memory,
         context=context or limit,
         model_context=limit,

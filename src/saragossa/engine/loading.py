@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saragossa import _core, runtime_flags
+from saragossa.engine.memory import BLOCK_TOKENS, CACHE_SEQUENCES
 from saragossa.errors import ConfigError, ParameterError
 from saragossa.models.spec import ModelSpec
 from saragossa.runtime_flags import Value
@@ -14,9 +15,6 @@ from saragossa.weights.bind import BoundTensor, bind
 from saragossa.weights.checkpoint import load_spec
 from saragossa.weights.safetensors import SafetensorsIndex
 
-BLOCK_TOKENS = 256
-# Sequences of full context that fit the cache; its pages are committed only when they are written.
-CACHE_SEQUENCES = 8
 KV_DTYPES = ("bf16", "u8", "f32")
 
 

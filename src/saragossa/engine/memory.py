@@ -6,12 +6,19 @@ import resource
 import sys
 from dataclasses import dataclass
 
+from saragossa._core import BLOCK_TOKENS, SEQUENCE_MARKS
+from saragossa.engine.options import MAX_DRAFT_TOKENS
 from saragossa.models.spec import DecoderSpec, DeltaSpec
 
 KV_BYTES = {"bf16": 2, "f32": 4, "u8": 1}  # of a stored key or value
 KV_GROUP = 64  # channels of u8 that share a step and a zero, of two bytes each
 STATE_BYTES = 4  # recurrent states are float32
-BLOCK_TOKENS = 256  # of the cache (engine/loading.py)
+# Sequences of full context that fit the cache; its pages are committed only when they are written.
+CACHE_SEQUENCES = 8
+# Recurrent states of one sequence at most: those of its marks, its own, and what a prompt's step ends in; while drafts
+# are verified one behind each row instead of that.
+STATES = SEQUENCE_MARKS + 2
+VERIFYING = MAX_DRAFT_TOKENS
 
 
 def peak_rss_bytes() -> int:
@@ -25,7 +32,8 @@ class SequenceBytes:
     """What one sequence takes.
 
     full: bytes a token of the layers that see all; sliding: of the others (bytes a token, tokens kept);
-    recurrent: one state of all delta nets, whatever the length (each snapshot takes another).
+    recurrent: one state of all delta nets, whatever the length (each snapshot takes another). A sequence also
+    keeps marks, for rewinds: each another state, and the blocks of its windows.
     """
 
     full: int
@@ -41,12 +49,27 @@ class SequenceBytes:
         """Keys and values of `context` tokens."""
         return self.full * context + sum(nbytes * min(context, kept) for nbytes, kept in self.sliding)
 
+    def marks(self, context: int, speculate: bool = False) -> int:
+        """What the marks of `context` tokens take beside `kv` and one state at most.
+
+        speculate: with the states behind each row of a verification.
+        """
+        whole = -(-context // BLOCK_TOKENS)  # blocks of a layer that sees all
+        sliding = 0
+        for nbytes, kept in self.sliding:
+            own = min(whole, kept // BLOCK_TOKENS)
+            # Full blocks are shared; the last one of each mark may have been copied when the sequence went on.
+            older = min(whole - own, SEQUENCE_MARKS * (own - 1)) + SEQUENCE_MARKS
+            sliding += nbytes * min(older, CACHE_SEQUENCES * whole - own)
+        states = STATES - 1 + (VERIFYING if speculate else 0)
+        return sliding * BLOCK_TOKENS + states * self.recurrent
+
     def largest(self, room: int, limit: int) -> int:
-        """The longest context up to `limit` whose keys and values fit into `room` bytes beside the state."""
+        """The longest context up to `limit` whose keys and values fit into `room` bytes beside states and marks."""
         low, high = 0, limit
         while low < high:
             middle = (low + high + 1) // 2
-            if self.kv(middle) + self.recurrent <= room:
+            if self.kv(middle) + self.recurrent + self.marks(middle) <= room:
                 low = middle
             else:
                 high = middle - 1

@@ -84,7 +84,7 @@ class Session(Snapshots):
             raise ParameterError("prompt", "the prompt is empty", cure="give at least one token")
         self._settle()
         start = self.length
-        self._core.mark(0)
+        self._core.pin(0)  # chunks may push other marks out, not this one
         try:
             for begin, end in chunks(start, len(ids), self._chunk):
                 self._core.prefill(0, ids[begin:end], end == len(ids))
@@ -95,6 +95,8 @@ class Session(Snapshots):
             if self.length != start:  # all of the prompt or nothing
                 self._core.rewind(0, start)
             raise
+        finally:
+            self._core.unpin(0)
 
     def step(self, wanted: int | None = None) -> int:
         """The next token: the one that `prefill` drew, then one a call.

@@ -1,10 +1,18 @@
 """What a sequence takes, in keys, values and states."""
 
+from pathlib import Path
+
 import pytest
 
-from saragossa.engine.loading import BLOCK_TOKENS
-from saragossa.engine.memory import BLOCK_TOKENS as COUNTED
-from saragossa.engine.memory import SequenceBytes, delta_state_bytes, kept_tokens, sequence_bytes
+import saragossa
+from saragossa.engine.memory import (
+    BLOCK_TOKENS,
+    STATES,
+    SequenceBytes,
+    delta_state_bytes,
+    kept_tokens,
+    sequence_bytes,
+)
 from saragossa.models.spec import AttentionSpec, DecoderSpec, DeltaSpec, LayerSpec, MlpSpec, RopeSpec
 
 
@@ -45,15 +53,44 @@ def test_kept_tokens_bound_what_the_cache_keeps(window: int) -> None:
         kept = -(-length // BLOCK_TOKENS) - max(0, first // BLOCK_TOKENS - 1)
         most = max(most, kept * BLOCK_TOKENS)
     assert most <= kept_tokens(window) <= most + BLOCK_TOKENS
-    assert COUNTED == BLOCK_TOKENS
+
+
+FAMILIES = Path(__file__).parents[2] / "golden" / "families"
+
+
+@pytest.mark.parametrize("name", ["gemma4-e2b-q4g32", "qwen3_5-q4g32"])
+def test_a_long_talk_takes_what_is_counted(name: str) -> None:
+    """Turns of many lengths, each of which leaves marks: never more than is counted, and not much less."""
+    with saragossa.LLM(FAMILIES / name, device="cpu", context=2048) as llm:
+        model, cost = llm.loaded.model, sequence_bytes(llm.loaded.spec.decoder, "bf16")
+        before, slots = model.cache_groups, model.free_slots
+        session = llm.session()
+        most_states, most_kv = 0, 0
+        for turn in range(80):
+            session.prefill([5] * (9 + turn % 17))
+            session.step()
+            session.step()
+            most_states = max(most_states, slots - model.free_slots)
+            used = [(was[0], was[2] - now[2]) for was, now in zip(before, model.cache_groups, strict=True)]
+            sliding = sum(blocks for window, blocks in used if window)
+            most_kv = max(most_kv, sliding)
+        assert session.length > 1200
+        per_block = BLOCK_TOKENS * sum(nbytes for nbytes, _ in cost.sliding)
+        counted = cost.kv(session.length) - cost.full * session.length
+        counted += cost.marks(session.length) - (STATES - 1) * cost.recurrent
+        assert most_kv * per_block <= counted
+        assert most_kv * per_block > counted // 2 or not cost.sliding
+        assert STATES - 2 <= most_states <= STATES or not cost.recurrent
 
 
 def test_largest_context() -> None:
-    cost = SequenceBytes(full=10, sliding=((5, 100),), recurrent=1000)
-    assert cost.largest(999, 10_000) == 0
-    assert cost.largest(1000 + 15 * 40, 10_000) == 40
-    assert cost.largest(1000 + 15 * 40 - 1, 10_000) == 39
-    assert cost.largest(1000 + 10 * 5000 + 500, 10_000) == 5000
+    cost = SequenceBytes(full=10, sliding=((5, 512),), recurrent=1000)
+    states = STATES * 1000
+    assert cost.largest(states - 1, 10_000) == 0
+    one_block = states + 7 * 256 * 5  # of the eight sequences that the cache has room for
+    assert cost.largest(one_block + 15 * 40, 10_000) == 40
+    assert cost.largest(one_block + 15 * 40 - 1, 10_000) == 39
+    assert cost.largest(states + 10 * 5000 + 5 * 512 + (8 + 8) * 256 * 5, 10_000) == 5000
     assert cost.largest(1 << 40, 10_000) == 10_000
     only = SequenceBytes(full=0, sliding=(), recurrent=10)
-    assert only.largest(10, 77) == 77
+    assert only.largest(10 * STATES, 77) == 77
