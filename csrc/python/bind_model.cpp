@@ -4,6 +4,7 @@
 
 #include "python/bindings.h"
 #include "runtime/model.h"
+#include "state/sequence_state.h"
 
 namespace saragossa {
 

@@ -4,7 +4,9 @@
 // Layers that see the same window make a group with a pool of blocks of its own, so that blocks behind a window can
 // be given back while full layers keep theirs.
 
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -33,6 +35,16 @@ struct KvPlace {
   size_t group = 0, index = 0;
 };
 
+class SequenceState;
+
+/// The sequences of a cache, so that those at rest give marks to those that run. A sequence's marks change under the
+/// lock of its model, but for its end, which takes the mutex to leave.
+struct Sequences {
+  std::mutex mutex;
+  std::vector<SequenceState*> all;
+  std::atomic<uint64_t> steps = 0;
+};
+
 class ModelCache {
  public:
   ModelCache(Device& device, const std::vector<CacheLayer>& layers, const CacheOptions& options);
@@ -50,6 +62,8 @@ class ModelCache {
   const RecurrentLayer& recurrent(size_t layer) const { return recurrent_->layer(recurrent_places_[layer]); }
 
   int64_t bytes_per_token() const;
+
+  Sequences sequences;
 
  private:
   struct Group {

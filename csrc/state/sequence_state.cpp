@@ -10,19 +10,39 @@ int64_t blocks_for(int64_t tokens, int64_t size) { return (tokens + size - 1) / 
 
 }  // namespace
 
+SequenceState::SequenceState(ModelCache& cache) : cache_(&cache), blocks_(cache.groups()) { enter(); }
+
 SequenceState::~SequenceState() {
-  if (cache_) clear();
+  if (!cache_) return;
+  leave();
+  clear();
+}
+
+void SequenceState::enter() {
+  const std::lock_guard lock(cache_->sequences.mutex);
+  cache_->sequences.all.push_back(this);
+}
+
+void SequenceState::leave() {
+  const std::lock_guard lock(cache_->sequences.mutex);
+  std::erase(cache_->sequences.all, this);
 }
 
 SequenceState::SequenceState(SequenceState&& other) noexcept
-    : cache_(std::exchange(other.cache_, nullptr)),
+    : cache_(other.cache_),
       blocks_(std::move(other.blocks_)),
       length_(std::exchange(other.length_, 0)),
       slot_(std::exchange(other.slot_, -1)),
       lost_(std::exchange(other.lost_, false)),
       steps_(std::move(other.steps_)),
       marks_(std::move(other.marks_)),
-      pinned_(std::exchange(other.pinned_, 0)) {}
+      pinned_(std::exchange(other.pinned_, 0)),
+      last_step_(other.last_step_) {
+  if (!cache_) return;
+  const std::lock_guard lock(cache_->sequences.mutex);
+  std::replace(cache_->sequences.all.begin(), cache_->sequences.all.end(), &other, this);
+  other.cache_ = nullptr;
+}
 
 /// The first position whose keys a token at `position` sees.
 int64_t SequenceState::keys_from(size_t group, int64_t position) const {
@@ -36,7 +56,7 @@ auto SequenceState::with_room(size_t pool, F f) -> decltype(f()) {
     try {
       return f();
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::context || !drop_oldest_mark(pool)) throw;
+      if (error.kind() != ErrorKind::context || (!drop_oldest_mark(pool) && !drop_mark_of_another(pool))) throw;
     }
   }
 }
@@ -51,7 +71,17 @@ bool SequenceState::drop_oldest_mark(size_t pool) {
   return true;
 }
 
+bool SequenceState::drop_mark_of_another(size_t pool) {
+  const std::lock_guard lock(cache_->sequences.mutex);
+  std::vector<SequenceState*> others = cache_->sequences.all;
+  std::erase(others, this);
+  std::sort(others.begin(), others.end(),
+            [](const SequenceState* a, const SequenceState* b) { return a->last_step_ < b->last_step_; });
+  return std::any_of(others.begin(), others.end(), [&](SequenceState* other) { return other->drop_oldest_mark(pool); });
+}
+
 void SequenceState::reserve(int64_t tokens, int64_t from) {
+  last_step_ = ++cache_->sequences.steps;
   const int64_t size = cache_->block_tokens();
   for (size_t g = 0; g < blocks_.size(); ++g) {
     KvCache& cache = cache_->group(g);

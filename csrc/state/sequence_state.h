@@ -17,7 +17,7 @@ class SequenceState {
  public:
   static constexpr size_t kMarks = 8;  // that a sequence keeps
 
-  explicit SequenceState(ModelCache& cache) : cache_(&cache), blocks_(cache.groups()) {}
+  explicit SequenceState(ModelCache& cache);
   ~SequenceState();
   SequenceState(SequenceState&& other) noexcept;
   SequenceState(const SequenceState&) = delete;
@@ -29,8 +29,8 @@ class SequenceState {
   const std::vector<int32_t>& blocks(size_t group) const { return blocks_[group]; }
 
   /// Blocks for `tokens` more; what is written to is made private before: the block of position `from`, which may lie
-  /// in front of the end, and those behind it. Here and in `advance`, where the cache is full, marks go first: the
-  /// oldest, but for the pinned one.
+  /// in front of the end, and those behind it. Here and in `advance`, where the cache is full, marks go first, but for
+  /// pinned ones: the oldest of this sequence, then of the one that rested longest.
   void reserve(int64_t tokens, int64_t from);
   void reserve(int64_t tokens) { reserve(tokens, length_); }
 
@@ -79,6 +79,9 @@ class SequenceState {
   template <class F>
   auto with_room(size_t pool, F f) -> decltype(f());
   bool drop_oldest_mark(size_t pool);
+  bool drop_mark_of_another(size_t pool);
+  void enter();
+  void leave();
   void drop(Mark& mark);
   void drop_marks_behind(int64_t position);
   void set_slot(int32_t slot);
@@ -94,6 +97,7 @@ class SequenceState {
   std::deque<Slots> steps_;
   std::vector<Mark> marks_;  // ascending
   int64_t pinned_ = 0;       // position of the mark that stays; 0: none
+  uint64_t last_step_ = 0;   // by the count of the cache
 };
 
 }  // namespace saragossa
