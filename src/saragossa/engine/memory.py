@@ -6,7 +6,7 @@ import resource
 import sys
 from dataclasses import dataclass
 
-from saragossa._core import BLOCK_TOKENS, SEQUENCE_MARKS
+from saragossa import _core
 from saragossa.engine.options import MAX_DRAFT_TOKENS
 from saragossa.models.spec import DecoderSpec, DeltaSpec
 
@@ -15,8 +15,10 @@ KV_GROUP = 64  # channels of u8 that share a step and a zero, of two bytes each
 STATE_BYTES = 4  # recurrent states are float32
 # Sequences of full context that fit the cache; its pages are committed only when they are written.
 CACHE_SEQUENCES = 8
-# Recurrent states of one sequence at most: those of its marks, its own, and what a prompt's step ends in; while drafts
-# are verified one behind each row instead of that.
+BLOCK_TOKENS = _core.BLOCK_TOKENS
+SEQUENCE_MARKS = _core.SEQUENCE_MARKS
+# Recurrent states of one sequence at most: those of its marks, its own, and what a prompt's step ends in.
+# While drafts are verified there is one behind each row instead of that.
 STATES = SEQUENCE_MARKS + 2
 VERIFYING = MAX_DRAFT_TOKENS
 
@@ -58,18 +60,18 @@ class SequenceBytes:
         sliding = 0
         for nbytes, kept in self.sliding:
             own = min(whole, kept // BLOCK_TOKENS)
-            # Full blocks are shared; the last one of each mark may have been copied when the sequence went on.
+            # Full blocks are shared; a mark's last one may have been copied when the sequence went on.
             older = min(whole - own, SEQUENCE_MARKS * (own - 1)) + SEQUENCE_MARKS
             sliding += nbytes * min(older, CACHE_SEQUENCES * whole - own)
         states = STATES - 1 + (VERIFYING if speculate else 0)
         return sliding * BLOCK_TOKENS + states * self.recurrent
 
-    def largest(self, room: int, limit: int) -> int:
-        """The longest context up to `limit` whose keys and values fit into `room` bytes beside states and marks."""
+    def largest(self, room: int, limit: int, speculate: bool = False) -> int:
+        """The longest context up to `limit` that fits into `room` bytes, with its states and marks."""
         low, high = 0, limit
         while low < high:
             middle = (low + high + 1) // 2
-            if self.kv(middle) + self.recurrent + self.marks(middle) <= room:
+            if self.kv(middle) + self.recurrent + self.marks(middle, speculate) <= room:
                 low = middle
             else:
                 high = middle - 1
