@@ -2,11 +2,11 @@
 // Keys and values of a model's layers, in blocks that sequences share.
 
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "device.h"
 #include "encoder.h"
+#include "state/counted_pool.h"
 
 namespace saragossa {
 
@@ -24,31 +24,27 @@ class KvCache {
   const KvLayer& layer(size_t i) const { return layers_[i]; }
   int64_t block_tokens() const { return block_tokens_; }
   /// The most that there can be.
-  int64_t blocks() const { return limit_; }
-  int64_t free_blocks() const;
+  int64_t blocks() const { return pool_.limit(); }
+  int64_t free_blocks() const { return pool_.free(); }
   /// Blocks whose memory is there.
-  int64_t allocated_blocks() const;
+  int64_t allocated_blocks() const { return pool_.allocated(); }
   /// Of one token over all layers.
   int64_t bytes_per_token() const { return bytes_per_token_; }
 
   /// A block with one reference; Error(context) when none is free.
   int32_t take();
-  void share(int32_t block);
-  void release(int32_t block);
-  bool shared(int32_t block) const;
+  void share(int32_t block) { pool_.share(block); }
+  void release(int32_t block) { pool_.release(block); }
+  bool shared(int32_t block) const { return pool_.shared(block); }
   /// A new block with the same bytes.
   int32_t copy(int32_t block);
 
  private:
-  void grow();
-  void add_free(int64_t from);
+  int64_t grow(int64_t from);
 
   Device& device_;
-  int64_t limit_;
-  mutable std::mutex mutex_;  // of what follows: a session may go while another one runs
+  CountedPool pool_;
   std::vector<KvLayer> layers_;
-  std::vector<int32_t> free_;
-  std::vector<int32_t> references_;
   int64_t block_tokens_;
   int64_t bytes_per_token_ = 0;
 };

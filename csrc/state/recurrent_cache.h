@@ -2,11 +2,11 @@
 // States of a model's recurrent layers, in slots that sequences and snapshots share.
 
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "device.h"
 #include "op_types.h"
+#include "state/counted_pool.h"
 
 namespace saragossa {
 
@@ -23,28 +23,24 @@ class RecurrentCache {
 
   bool empty() const { return layers_.empty(); }
   const RecurrentLayer& layer(size_t i) const { return layers_[i]; }
-  int64_t slots() const { return limit_; }
-  int64_t free_slots() const;
-  int64_t allocated_slots() const;
+  int64_t slots() const { return pool_.limit(); }
+  int64_t free_slots() const { return pool_.free(); }
+  int64_t allocated_slots() const { return pool_.allocated(); }
   /// Of one slot over all layers.
   int64_t bytes_per_slot() const { return bytes_per_slot_; }
 
   /// A slot with one reference; Error(context) when none is free.
   int32_t take();
-  void share(int32_t slot);
-  void release(int32_t slot);
-  bool shared(int32_t slot) const;
+  void share(int32_t slot) { pool_.share(slot); }
+  void release(int32_t slot) { pool_.release(slot); }
+  bool shared(int32_t slot) const { return pool_.shared(slot); }
 
  private:
-  void grow();
-  void add_free(int64_t from);
+  int64_t grow(int64_t from);
 
   Device& device_;
-  int64_t limit_;
-  mutable std::mutex mutex_;  // of what follows: a session may go while another one runs
+  CountedPool pool_;
   std::vector<RecurrentLayer> layers_;
-  std::vector<int32_t> free_;
-  std::vector<int32_t> references_;
   int64_t bytes_per_slot_ = 0;
 };
 

@@ -92,6 +92,7 @@ void SequenceState::reserve(int64_t tokens, int64_t from) {
       const int32_t mine = with_room(g, [&] { return cache.shared(block) ? cache.copy(block) : block; });
       if (mine != block) cache.release(std::exchange(block, mine));
     }
+    blocks.reserve(static_cast<size_t>(blocks_for(length_ + tokens, size)));  // so that what is taken is kept
     while (static_cast<int64_t>(blocks.size()) * size < length_ + tokens)
       blocks.push_back(with_room(g, [&] { return cache.take(); }));
   }
@@ -99,25 +100,30 @@ void SequenceState::reserve(int64_t tokens, int64_t from) {
 
 SequenceState::Slots SequenceState::advance(int64_t rows, KeepStates keep, bool in_place) {
   check_kept();
-  Slots step;
-  step.out.assign(static_cast<size_t>(rows), -1);
-  if (recurrent()) {
-    RecurrentCache& cache = cache_->recurrent();
-    step.in = steps_.empty() ? slot_ : steps_.back().out.back();
-    try {
-      for (size_t t = keep == KeepStates::each ? 0 : step.out.size() - 1; t < step.out.size(); ++t)
-        step.out[t] = with_room(kSlots, [&] {
-          const bool over = in_place && keep == KeepStates::last && step.in >= 0 && !cache.shared(step.in);
-          return over ? step.in : cache.take();
-        });
-    } catch (...) {
-      for (const int32_t slot : step.out)
-        if (slot >= 0 && slot != step.in) cache.release(slot);
-      throw;
-    }
+  Slots told;
+  if (recurrent()) told.in = steps_.empty() ? slot_ : steps_.back().out.back();
+  told.out.assign(static_cast<size_t>(rows), -1);
+  steps_.push_back(std::move(told));  // first, so that what is taken is kept
+  Slots& step = steps_.back();
+  if (!recurrent()) return step;
+  RecurrentCache& cache = cache_->recurrent();
+  try {
+    for (size_t t = keep == KeepStates::each ? 0 : step.out.size() - 1; t < step.out.size(); ++t)
+      step.out[t] = with_room(kSlots, [&] {
+        const bool over = in_place && keep == KeepStates::last && step.in >= 0 && !cache.shared(step.in);
+        return over ? step.in : cache.take();
+      });
+  } catch (...) {
+    drop_last_step();
+    throw;
   }
-  steps_.push_back(step);
   return step;
+}
+
+void SequenceState::drop_last_step() {
+  for (const int32_t slot : steps_.back().out)
+    if (slot >= 0 && slot != steps_.back().in) cache_->recurrent().release(slot);
+  steps_.pop_back();
 }
 
 void SequenceState::set_slot(int32_t slot) {
@@ -153,9 +159,7 @@ void SequenceState::commit(int64_t tokens) {
 }
 
 void SequenceState::cancel(size_t keep) {
-  for (; steps_.size() > keep; steps_.pop_back())
-    for (const int32_t slot : steps_.back().out)
-      if (slot >= 0 && slot != steps_.back().in) cache_->recurrent().release(slot);
+  while (steps_.size() > keep) drop_last_step();
   int64_t tokens = length_;
   for (const Slots& step : steps_) tokens += static_cast<int64_t>(step.out.size());
   for (size_t g = 0; g < blocks_.size(); ++g) truncate(g, tokens);
@@ -192,15 +196,15 @@ void SequenceState::mark() {
   check_kept();
   if (length_ == 0 || (!marks_.empty() && marks_.back().position == length_)) return;
   Mark mark{length_, slot_, {}};
-  if (slot_ >= 0) cache_->recurrent().share(slot_);
   for (size_t g = 0; g < blocks_.size(); ++g) {
     std::vector<int32_t>& kept = mark.blocks.emplace_back();
     if (cache_->window(g) == 0) continue;
     kept.assign(static_cast<size_t>(blocks_for(length_, cache_->block_tokens())), -1);
     for (auto i = static_cast<size_t>(keys_from(g, length_) / cache_->block_tokens()); i < kept.size(); ++i)
-      cache_->group(g).share(kept[i] = blocks_[g][i]);
+      kept[i] = blocks_[g][i];
   }
   marks_.push_back(std::move(mark));
+  hold(marks_.back());
   if (marks_.size() <= kMarks) return;
   // The one goes whose loss costs least: the tokens run again from the mark before, against its distance from the end.
   size_t least = 0;
@@ -221,7 +225,14 @@ void SequenceState::pin() {
   pinned_ = length_;
 }
 
-void SequenceState::drop(Mark& mark) {
+void SequenceState::hold(const Mark& mark) {
+  if (mark.slot >= 0) cache_->recurrent().share(mark.slot);
+  for (size_t g = 0; g < mark.blocks.size(); ++g)
+    for (const int32_t block : mark.blocks[g])
+      if (block >= 0) cache_->group(g).share(block);
+}
+
+void SequenceState::drop(const Mark& mark) {
   if (mark.slot >= 0) cache_->recurrent().release(mark.slot);
   for (size_t g = 0; g < mark.blocks.size(); ++g)
     for (const int32_t block : mark.blocks[g])
@@ -268,10 +279,11 @@ void SequenceState::rewind(int64_t to) {
   }
   for (size_t g = 0; g < blocks_.size(); ++g) {
     if (mark && cache_->window(g) > 0) {
-      for (const int32_t block : mark->blocks[g])
+      std::vector<int32_t> blocks = mark->blocks[g];
+      for (const int32_t block : blocks)
         if (block >= 0) cache_->group(g).share(block);
       truncate(g, 0);
-      blocks_[g] = mark->blocks[g];
+      blocks_[g] = std::move(blocks);
     } else {
       truncate(g, to);
     }

@@ -82,7 +82,9 @@ class SequenceState {
   bool drop_mark_of_another(size_t pool);
   void enter();
   void leave();
-  void drop(Mark& mark);
+  void drop_last_step();
+  void hold(const Mark& mark);
+  void drop(const Mark& mark);
   void drop_marks_behind(int64_t position);
   void set_slot(int32_t slot);
   void check_kept() const;

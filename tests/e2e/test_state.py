@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 import saragossa
 from saragossa import _core
 from saragossa.engine.loading import Loaded
+from saragossa.engine.options import MAX_DRAFT_TOKENS
 from saragossa.engine.session import Session, chunks
 from saragossa.errors import SnapshotNeededError
+from saragossa.weights.bind import bind
+from saragossa.weights.safetensors import SafetensorsIndex
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 # A delta net with dense MLPs, one with experts, fused projections, and windows (with shared keys).
@@ -250,3 +253,37 @@ def test_a_long_prompt_that_is_interrupted_goes_back_to_its_beginning(name: str)
         for one in (session, fresh):
             one.prefill(PROMPT[37:60] if one is session else PROMPT[:60])
         assert [session.step() for _ in range(5)] == [fresh.step() for _ in range(5)]
+
+
+@pytest.mark.parametrize(("name", "slots"), [("qwen3_5-q4g32", 10), ("gemma4-e2b-q4g32", 128)])
+def test_drafts_find_room_among_marks(name: str, slots: int) -> None:
+    """Twenty turns of a prompt and right drafts in one block; a verification takes eight of ten states."""
+    folder = GOLDEN / "families" / name
+    loaded = saragossa.LLM(folder, device="cpu", exact=True, context=256).loaded
+    model = _core.Model(
+        loaded.device,
+        loaded.spec.decoder,
+        bind(loaded.spec, SafetensorsIndex.open(folder)),
+        blocks=8,
+        kv_dtype="f32",
+        slots=slots,
+    )
+    other = saragossa.LLM(folder, device="cpu", exact=True, context=256).loaded
+    session = _core.Session(model, 1, 256)
+    session.configure(0)
+    tokens: list[int] = []
+    for turn in range(20):
+        more = PROMPT[4 * turn : 4 * turn + 4]
+        session.prefill(0, more, True)
+        session.mark(0)
+        fresh = core(other)
+        fresh.prefill(0, [*tokens, *more], True)
+        want = [fresh.drawn(0)[0]]
+        for _ in range(MAX_DRAFT_TOKENS + 1):
+            fresh.step([0])
+            want.append(fresh.drawn(0)[0])
+        assert session.drawn(0)[0] == want[0], turn
+        assert [token for token, _ in session.verify(0, want[1:-1])] == want[1:], turn
+        session.keep(0, MAX_DRAFT_TOKENS + 1)
+        tokens += [*more, *want[:-1]]
+    assert session.length(0) == 240

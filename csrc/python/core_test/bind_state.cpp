@@ -10,9 +10,10 @@ namespace saragossa {
 namespace {
 
 struct Cache {
-  explicit Cache(std::shared_ptr<Device> on)
+  Cache(std::shared_ptr<Device> on, int64_t slots)
       : device(std::move(on)),
-        cache(*device, {CacheLayer{{}, 0, {}, RecurrentLayerSpec{{1, 1, 4, 4}, 2}}}, CacheOptions{8, 64}) {}
+        cache(*device, {CacheLayer{{}, 0, {}, RecurrentLayerSpec{{1, 1, 4, 4}, 2}}},
+              CacheOptions{8, 64, DType::bf16, slots}) {}
   std::shared_ptr<Device> device;
   ModelCache cache;
 };
@@ -21,7 +22,7 @@ struct Cache {
 
 void register_state(py::module_& m) {
   py::class_<Cache, std::shared_ptr<Cache>>(m, "RecurrentOnlyCache")
-      .def(py::init<std::shared_ptr<Device>>(), py::arg("device"))
+      .def(py::init<std::shared_ptr<Device>, int64_t>(), py::arg("device"), py::arg("slots") = CacheOptions{}.slots)
       .def_property_readonly("free_slots", [](const Cache& c) { return c.cache.recurrent().free_slots(); });
   py::class_<SequenceState>(m, "SequenceState")
       .def(py::init([](const std::shared_ptr<Cache>& c) { return SequenceState(c->cache); }), py::arg("cache"),
@@ -39,6 +40,8 @@ void register_state(py::module_& m) {
       .def("cancel", [](SequenceState& s) { s.cancel(); })
       .def("lose", &SequenceState::lose)
       .def("mark", &SequenceState::mark)
+      .def("pin", &SequenceState::pin)
+      .def("unpin", &SequenceState::unpin)
       .def("rewindable", &SequenceState::rewindable, py::arg("to"))
       .def("rewind", &SequenceState::rewind, py::arg("to"))
       .def("share", &SequenceState::share, py::arg("source"));

@@ -131,7 +131,7 @@ def _fits(args: argparse.Namespace) -> int:
     if result.state_bytes:
         print(f"state:     {size(result.state_bytes)} a sequence")
     if result.mark_bytes:
-        print(f"rewinds:   {size(result.mark_bytes)} at most, for the places that a session may go back to")
+        print(f"rewinds:   {size(result.mark_bytes)} at most, for drafts and places to go back to")
     print(f"the rest:  {size(WORKING_BYTES)}")
     print(f"memory:    {size(result.memory)} {'as given' if args.memory else 'available'}")
     if result.fits:

@@ -17,7 +17,8 @@ class Fit:
 
     kv_bytes: keys and values of that context (layers with a window keep little more than it);
     kv_bytes_per_token: while all layers keep a token; state_bytes: one state of the recurrent layers,
-    whatever the context; mark_bytes: what a session keeps for rewinds at most; least_bytes: all of one token.
+    whatever the context; mark_bytes: what a session keeps for rewinds and drafts at most; least_bytes: all
+    of one token.
     """
 
     model: str
@@ -66,7 +67,6 @@ def fit(name: str, folder: Path, memory: int, context: int | None, kv_dtype: str
     weights = sum(tensor.nbytes for tensor in bind(spec, SafetensorsIndex.open(folder)))
     cost = sequence_bytes(spec.decoder, kv_dtype)
     count = parameters(spec)
-    speculate = spec.decoder.mtp is not None or spec.decoder.block is not None
     return Fit(
         model=name,
         model_type=spec.model_type,
@@ -76,10 +76,10 @@ def fit(name: str, folder: Path, memory: int, context: int | None, kv_dtype: str
         kv_bytes_per_token=cost.per_token,
         kv_bytes=cost.kv(context or limit),
         state_bytes=cost.recurrent,
-        mark_bytes=cost.marks(context or limit, speculate),
-        least_bytes=weights + WORKING_BYTES + cost.kv(1) + cost.recurrent + cost.marks(1, speculate),
+        mark_bytes=cost.marks(context or limit),
+        least_bytes=weights + WORKING_BYTES + cost.kv(1) + cost.recurrent + cost.marks(1),
         memory=memory,
         context=context or limit,
         model_context=limit,
-        max_context=cost.largest(memory - weights - WORKING_BYTES, limit, speculate),
+        max_context=cost.largest(memory - weights - WORKING_BYTES, limit),
     )

@@ -17,10 +17,9 @@ STATE_BYTES = 4  # recurrent states are float32
 CACHE_SEQUENCES = 8
 BLOCK_TOKENS = _core.BLOCK_TOKENS
 SEQUENCE_MARKS = _core.SEQUENCE_MARKS
-# Recurrent states of one sequence at most: those of its marks, its own, and what a prompt's step ends in.
-# While drafts are verified there is one behind each row instead of that.
-STATES = SEQUENCE_MARKS + 2
-VERIFYING = MAX_DRAFT_TOKENS
+# Recurrent states of one sequence at most: those of its marks, its own, and one behind each row that is
+# verified: the drawn token and drafts, for which any generation may ask. Without drafts a step ends in one.
+STATES = SEQUENCE_MARKS + 1 + 1 + MAX_DRAFT_TOKENS
 
 
 def peak_rss_bytes() -> int:
@@ -51,11 +50,8 @@ class SequenceBytes:
         """Keys and values of `context` tokens."""
         return self.full * context + sum(nbytes * min(context, kept) for nbytes, kept in self.sliding)
 
-    def marks(self, context: int, speculate: bool = False) -> int:
-        """What the marks of `context` tokens take beside `kv` and one state at most.
-
-        speculate: with the states behind each row of a verification.
-        """
+    def marks(self, context: int) -> int:
+        """What marks of `context` tokens and drafts take at most, beside `kv` and one state."""
         whole = -(-context // BLOCK_TOKENS)  # blocks of a layer that sees all
         sliding = 0
         for nbytes, kept in self.sliding:
@@ -63,15 +59,14 @@ class SequenceBytes:
             # Full blocks are shared; a mark's last one may have been copied when the sequence went on.
             older = min(whole - own, SEQUENCE_MARKS * (own - 1)) + SEQUENCE_MARKS
             sliding += nbytes * min(older, CACHE_SEQUENCES * whole - own)
-        states = STATES - 1 + (VERIFYING if speculate else 0)
-        return sliding * BLOCK_TOKENS + states * self.recurrent
+        return sliding * BLOCK_TOKENS + (STATES - 1) * self.recurrent
 
-    def largest(self, room: int, limit: int, speculate: bool = False) -> int:
+    def largest(self, room: int, limit: int) -> int:
         """The longest context up to `limit` that fits into `room` bytes, with its states and marks."""
         low, high = 0, limit
         while low < high:
             middle = (low + high + 1) // 2
-            if self.kv(middle) + self.recurrent + self.marks(middle, speculate) <= room:
+            if self.kv(middle) + self.recurrent + self.marks(middle) <= room:
                 low = middle
             else:
                 high = middle - 1

@@ -5,14 +5,18 @@ from pathlib import Path
 import pytest
 
 import saragossa
+from saragossa import _core
+from saragossa.cli.fits import fit
 from saragossa.engine.memory import (
     BLOCK_TOKENS,
+    SEQUENCE_MARKS,
     STATES,
     SequenceBytes,
     delta_state_bytes,
     kept_tokens,
     sequence_bytes,
 )
+from saragossa.engine.options import MAX_DRAFT_TOKENS
 from saragossa.models.spec import AttentionSpec, DecoderSpec, DeltaSpec, LayerSpec, MlpSpec, RopeSpec
 
 
@@ -80,7 +84,25 @@ def test_a_long_talk_takes_what_is_counted(name: str) -> None:
         counted += cost.marks(session.length) - (STATES - 1) * cost.recurrent
         assert most_kv * per_block <= counted
         assert most_kv * per_block > counted // 2 or not cost.sliding
-        assert STATES - 2 <= most_states <= STATES or not cost.recurrent
+        assert SEQUENCE_MARKS < most_states <= SEQUENCE_MARKS + 2 or not cost.recurrent
+
+
+def test_drafts_take_the_states_that_are_counted() -> None:
+    """As many marks as are kept, as many drafts as are verified: the estimate is what the core takes."""
+    folder = FAMILIES / "qwen3_5-q4g32"
+    with saragossa.LLM(folder, device="cpu", context=256) as llm:
+        model, cost = llm.loaded.model, sequence_bytes(llm.loaded.spec.decoder, "bf16")
+        free, session = model.free_slots, _core.Session(model, 1, llm.context)
+        session.configure(0)
+        for _ in range(SEQUENCE_MARKS):
+            session.prefill(0, [5, 9, 11], True)
+            session.mark(0)
+        session.step([0])  # leaves the last mark's state
+        session.verify(0, [7] * MAX_DRAFT_TOKENS)
+        assert free - model.free_slots == STATES
+        assert cost.marks(llm.context) == (STATES - 1) * cost.recurrent > 0
+        fitted = fit("x", folder, 1 << 40, llm.context, "bf16")
+        assert fitted.state_bytes + fitted.mark_bytes == STATES * cost.recurrent
 
 
 def test_largest_context() -> None:
