@@ -85,7 +85,7 @@ void Session::catch_up(int row) {
   if_there_is_room([&] {
     try {
       auto enc = model_->device->begin();
-      r.state.reserve(0, r.tail.pairs());
+      r.state.reserve(0, r.tail.pairs(), Marks::own);
       const Tensor states = encode_pairs(*enc, row, {}, {});
       enc->submit().wait();
       end_pairs(r, states);
@@ -105,7 +105,7 @@ void Session::run_mtp(int row, int64_t count, std::span<const int32_t> given, co
   try {
     auto enc = device.begin();
     int64_t first = r.tail.pairs();
-    r.state.reserve(count, first);
+    r.state.reserve(count, first, Marks::own);
     Tensor states = pending_states(r, 0);
     std::vector<int32_t> next(r.tokens.begin() + first + 1, r.tokens.end());
     next.push_back(r.drawn.id);
@@ -143,7 +143,7 @@ void Session::run_block(int row, int64_t count, const Tensor& logits) {
   Tensor states;
   try {
     auto enc = device.begin();
-    r.state.reserve(size, r.tail.pairs());
+    r.state.reserve(size, r.tail.pairs(), Marks::own);
     if (!r.tail.pending(state_width()).empty()) states = encode_pairs(*enc, row, {}, {});
     std::vector<int32_t> ids(static_cast<size_t>(size), spec.mask);
     ids.front() = r.drawn.id;

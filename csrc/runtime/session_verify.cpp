@@ -70,7 +70,7 @@ std::vector<Drawn> Session::run_verify(int row, std::span<const int32_t> drafts)
   std::vector<Drawn> drawn;
   try {
     auto enc = model_->device->begin();
-    r.state.reserve(n);
+    r.state.reserve(n, r.state.length(), drafts.empty() ? Marks::all : Marks::own);
     std::vector<Batch> step = batches(run, std::vector<int32_t>(run.size(), row));
     advance_states(step.front(), std::span(&row, 1), KeepStates::each, false);
     step = of_groups(step.front());

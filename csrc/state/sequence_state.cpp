@@ -51,12 +51,13 @@ int64_t SequenceState::keys_from(size_t group, int64_t position) const {
 }
 
 template <class F>
-auto SequenceState::with_room(size_t pool, F f) -> decltype(f()) {
+auto SequenceState::with_room(size_t pool, Marks marks, F f) -> decltype(f()) {
   for (;;) {
     try {
       return f();
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::context || (!drop_oldest_mark(pool) && !drop_mark_of_another(pool))) throw;
+      if (error.kind() != ErrorKind::context) throw;
+      if (!drop_oldest_mark(pool) && (marks == Marks::own || !drop_mark_of_another(pool))) throw;
     }
   }
 }
@@ -80,7 +81,7 @@ bool SequenceState::drop_mark_of_another(size_t pool) {
   return std::any_of(others.begin(), others.end(), [&](SequenceState* other) { return other->drop_oldest_mark(pool); });
 }
 
-void SequenceState::reserve(int64_t tokens, int64_t from) {
+void SequenceState::reserve(int64_t tokens, int64_t from, Marks marks) {
   last_step_ = ++cache_->sequences.steps;
   const int64_t size = cache_->block_tokens();
   for (size_t g = 0; g < blocks_.size(); ++g) {
@@ -89,12 +90,12 @@ void SequenceState::reserve(int64_t tokens, int64_t from) {
     for (auto written = static_cast<size_t>(from / size); written < blocks.size(); ++written) {
       int32_t& block = blocks[written];
       if (block < 0) continue;
-      const int32_t mine = with_room(g, [&] { return cache.shared(block) ? cache.copy(block) : block; });
+      const int32_t mine = with_room(g, marks, [&] { return cache.shared(block) ? cache.copy(block) : block; });
       if (mine != block) cache.release(std::exchange(block, mine));
     }
     blocks.reserve(static_cast<size_t>(blocks_for(length_ + tokens, size)));  // so that what is taken is kept
     while (static_cast<int64_t>(blocks.size()) * size < length_ + tokens)
-      blocks.push_back(with_room(g, [&] { return cache.take(); }));
+      blocks.push_back(with_room(g, marks, [&] { return cache.take(); }));
   }
 }
 
@@ -107,9 +108,10 @@ SequenceState::Slots SequenceState::advance(int64_t rows, KeepStates keep, bool 
   Slots& step = steps_.back();
   if (!recurrent()) return step;
   RecurrentCache& cache = cache_->recurrent();
+  const Marks marks = keep == KeepStates::each && rows > 1 ? Marks::own : Marks::all;
   try {
     for (size_t t = keep == KeepStates::each ? 0 : step.out.size() - 1; t < step.out.size(); ++t)
-      step.out[t] = with_room(kSlots, [&] {
+      step.out[t] = with_room(kSlots, marks, [&] {
         const bool over = in_place && keep == KeepStates::last && step.in >= 0 && !cache.shared(step.in);
         return over ? step.in : cache.take();
       });

@@ -13,6 +13,9 @@ namespace saragossa {
 /// Whether a step's states are kept behind every row (drafts that may be refused) or behind the last one.
 enum class KeepStates { last, each };
 
+/// Whose marks make room in a full cache: drafts are worth no other sequence's places to go back to.
+enum class Marks { own, all };
+
 class SequenceState {
  public:
   static constexpr size_t kMarks = 8;  // that a sequence keeps
@@ -29,13 +32,14 @@ class SequenceState {
   const std::vector<int32_t>& blocks(size_t group) const { return blocks_[group]; }
 
   /// Blocks for `tokens` more; what is written to is made private before: the block of position `from`, which may lie
-  /// in front of the end, and those behind it. Here and in `advance`, where the cache is full, marks go first, but for
-  /// pinned ones: the oldest of this sequence, then of the one that rested longest.
-  void reserve(int64_t tokens, int64_t from);
+  /// in front of the end, and those behind it. Where the cache is full marks go first, but for pinned ones: the oldest
+  /// of this sequence, then of the one that rested longest.
+  void reserve(int64_t tokens, int64_t from, Marks marks = Marks::all);
   void reserve(int64_t tokens) { reserve(tokens, length_); }
 
   /// Slots of a step of `rows` that was reserved: where it starts from (-1: zeros), and what each row leaves (-1:
   /// nothing). Steps follow each other: one may be told before the one in front of it is committed.
+  /// The states of several rows, which drafts want, take the place of own marks only.
   /// in_place: the step may write over the state that it starts from, which is lost if it fails.
   struct Slots {
     int32_t in = -1;
@@ -77,7 +81,7 @@ class SequenceState {
   static constexpr size_t kSlots = ~size_t{0};  // beside groups: the pool of recurrent states
   /// Calls f, which takes from this pool, until there is room or no mark has anything of the pool.
   template <class F>
-  auto with_room(size_t pool, F f) -> decltype(f());
+  auto with_room(size_t pool, Marks marks, F f) -> decltype(f());
   bool drop_oldest_mark(size_t pool);
   bool drop_mark_of_another(size_t pool);
   void enter();
