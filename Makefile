@@ -60,11 +60,11 @@ build-metal: .venv/.build
 	@echo "building the core on the Metal emulator"
 	@$(BIN)/cmake --build build/metal --parallel $(JOBS) >build/metal.log 2>&1 || { cat build/metal.log >&2; exit 1; }
 
-# In two processes: the emulator keeps each specialised kernel mapped, and a process may have 65530 mappings.
+# By two workers: it takes two thirds of the time, and the emulator keeps each specialised kernel mapped, of which one
+# process may have 65530 (vm.max_map_count).
 test-metal: build $(METAL) .venv/.test
 ifneq ($(METAL),)
-	$(BIN)/python -m pytest tests/metal/test_[a-l]*.py
-	$(BIN)/python -m pytest tests/metal/test_[m-z]*.py
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/metal
 else
 	@echo "the Metal tests are skipped: $(MACHINE) has neither Metal nor the emulator"
 endif

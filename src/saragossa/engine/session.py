@@ -84,8 +84,8 @@ class Session(Snapshots):
             raise ParameterError("prompt", "the prompt is empty", cure="give at least one token")
         self._settle()
         start = self.length
-        self._core.pin(0)  # chunks may push other marks out, not this one
         try:
+            self._core.pin(0)  # chunks may push other marks out, not this one
             for begin, end in chunks(start, len(ids), self._chunk):
                 self._core.prefill(0, ids[begin:end], end == len(ids))
                 self._core.mark(0)

@@ -21,7 +21,7 @@ struct Library::State {
   std::vector<FunctionConstant> constants;
 
   std::mutex mutex;
-  std::map<std::pair<bool, ConstantValues>, std::shared_ptr<LoadedObject>> loaded;
+  std::map<std::pair<bool, ConstantValues>, std::weak_ptr<LoadedObject>> loaded;  // kernels hold them
 
   /// One copy of the library with these constants.
   std::shared_ptr<LoadedObject> load(bool instrumented, const ConstantValues& values, std::string& error);
@@ -94,11 +94,13 @@ std::string constant_error(const EmulatorKernel& kernel, const std::vector<Funct
 std::shared_ptr<LoadedObject> Library::State::load(bool instrumented, const ConstantValues& values,
                                                    std::string& error) {
   std::lock_guard lock(mutex);
-  std::shared_ptr<LoadedObject>& object = loaded[{instrumented, values}];
-  if (object) return object;
+  std::weak_ptr<LoadedObject>& known = loaded[{instrumented, values}];
+  if (std::shared_ptr<LoadedObject> object = known.lock()) return object;
   bool cached = false;
   const std::string path = build(program, request, instrumented, error, cached).string();
-  if (!path.empty()) object = LoadedObject::load(path, values, error);
+  if (path.empty()) return nullptr;
+  std::shared_ptr<LoadedObject> object = LoadedObject::load(path, values, error);
+  known = object;
   return object;
 }
 
@@ -127,7 +129,8 @@ std::shared_ptr<const Kernel> Library::kernel(const std::string& name, const Con
     if (constants.count(c.index)) known[c.index] = constants.at(c.index);
   error = constant_error(*plain, state_->constants, known);
   if (!error.empty()) return nullptr;
-  std::shared_ptr<LoadedObject> object = state_->load(settings().instrumented(), known, error);
+  const bool instrumented = settings().instrumented();
+  std::shared_ptr<LoadedObject> object = state_->load(instrumented, known, error);
   if (!object) return nullptr;
   const EmulatorKernel* found = object->find(name);
   auto kernel = std::make_shared<Kernel>();
@@ -137,6 +140,7 @@ std::shared_ptr<const Kernel> Library::kernel(const std::string& name, const Con
   kernel->max_total_threads = found->max_total_threads ? std::min(found->max_total_threads, limit) : limit;
   kernel->library_ = shared_from_this();
   kernel->constants_ = known;
+  kernel->objects_[instrumented] = object;
   return kernel;
 }
 

@@ -18,10 +18,12 @@
 namespace emulator {
 namespace {
 
-/// Where each library lies, and its file.
+/// Where each library lies, its file, and how many objects share it.
 struct Range {
   uintptr_t end;
   std::string path;
+  int objects = 0;
+  std::map<uintptr_t, std::string> lines;  // found so far, by address
 };
 std::mutex ranges_mutex;
 std::map<uintptr_t, Range> ranges;
@@ -68,7 +70,7 @@ std::shared_ptr<LoadedObject> LoadedObject::load(const std::string& path, const 
     error = dlerror();
     return nullptr;
   }
-  std::shared_ptr<LoadedObject> object(new LoadedObject);
+  std::shared_ptr<LoadedObject> object(new LoadedObject(handle));
   object->library_ = static_cast<const EmulatorLibrary*>(dlsym(handle, "emulator_library"));
   if (!object->library_) {
     error = path + " is no kernel library";
@@ -79,8 +81,19 @@ std::shared_ptr<LoadedObject> LoadedObject::load(const std::string& path, const 
   Extent extent{map->l_addr, map->l_addr, 0};
   dl_iterate_phdr(find_extent, &extent);
   std::lock_guard lock(ranges_mutex);
-  ranges[extent.begin] = {extent.end, path};
+  Range& range = ranges[extent.begin];
+  range.end = extent.end;
+  range.path = path;
+  range.objects++;
+  object->begin_ = extent.begin;
   return object;
+}
+
+LoadedObject::~LoadedObject() {
+  std::lock_guard lock(ranges_mutex);
+  const auto range = ranges.find(begin_);
+  if (range != ranges.end() && --range->second.objects == 0) ranges.erase(range);
+  dlclose(handle_);  // under the lock: what is mapped here next finds the range free
 }
 
 const EmulatorKernel* LoadedObject::find(const std::string& name) const {
@@ -96,13 +109,12 @@ bool in_kernel_library(uintptr_t address) {
 }
 
 std::string source_line(uintptr_t code) {
-  static std::map<uintptr_t, std::string> known;
   std::lock_guard lock(ranges_mutex);
-  const auto cached = known.find(code);
-  if (cached != known.end()) return cached->second;
   const auto after = ranges.upper_bound(code);
   if (after == ranges.begin()) return "?";
-  const auto& [begin, range] = *std::prev(after);
+  auto& [begin, range] = *std::prev(after);
+  const auto cached = range.lines.find(code);
+  if (cached != range.lines.end()) return cached->second;
   char offset[32];
   snprintf(offset, sizeof offset, "0x%zx", static_cast<size_t>(code - 1 - begin));  // the call, not what follows it
   // From the innermost inlined function outwards: the first line that is not of the Metal library.
@@ -113,7 +125,7 @@ std::string source_line(uintptr_t code) {
     line = line.substr(0, line.find(' '));
     found = line.substr(line.rfind('/') + 1);
   }
-  return known[code] = found;
+  return range.lines[code] = found;
 }
 
 }  // namespace emulator

@@ -15,6 +15,8 @@ class LoadedObject {
   /// nullptr and a message where it cannot be loaded.
   static std::shared_ptr<LoadedObject> load(const std::string& path, const ConstantValues& constants,
                                             std::string& error);
+  /// Unmaps it: a process may have only so many mappings.
+  ~LoadedObject();
   LoadedObject(const LoadedObject&) = delete;
   LoadedObject& operator=(const LoadedObject&) = delete;
 
@@ -22,8 +24,10 @@ class LoadedObject {
   const EmulatorKernel* find(const std::string& name) const;
 
  private:
-  LoadedObject() = default;
-  const EmulatorLibrary* library_ = nullptr;  // stays in memory: messages need its lines, and it is small
+  explicit LoadedObject(void* handle) : handle_(handle) {}
+  void* handle_;
+  uintptr_t begin_ = 0;  // of its range; 0: none yet
+  const EmulatorLibrary* library_ = nullptr;
 };
 
 /// Whether an address lies in a loaded kernel library (its code and constants).
