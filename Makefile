@@ -60,8 +60,7 @@ build-metal: .venv/.build
 	@echo "building the core on the Metal emulator"
 	@$(BIN)/cmake --build build/metal --parallel $(JOBS) >build/metal.log 2>&1 || { cat build/metal.log >&2; exit 1; }
 
-# By two workers: it takes two thirds of the time, and the emulator keeps each specialised kernel mapped, of which one
-# process may have 65530 (vm.max_map_count).
+# By two workers: compiling kernels is most of the work.
 test-metal: build $(METAL) .venv/.test
 ifneq ($(METAL),)
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/metal
