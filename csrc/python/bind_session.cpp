@@ -92,6 +92,7 @@ void bind_session(py::module_& m) {
           },
           py::arg("row"), py::arg("drafts"))
       .def("keep", &Session::keep, py::arg("row"), py::arg("count"), Release())
+      .def("waiting_states", &Session::waiting_states, py::arg("row"))
       .def("draft_by_mtp", &Session::draft_by_mtp, py::arg("row"), py::arg("count"), Release())
       .def("draft_by_block", &Session::draft_by_block, py::arg("row"), py::arg("count"), Release())
       .def(

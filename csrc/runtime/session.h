@@ -138,6 +138,8 @@ class Session {
   std::vector<float> mtp_logits(int row, std::span<const int32_t> drafts);
   /// Logits [count, vocab] of the first drafts of a block.
   std::vector<float> block_logits(int row, int64_t count);
+  /// States that wait until the head has made keys of them, for diagnosis.
+  int64_t waiting_states(int row) const;
   RowView view(int row);
   /// For a drafter's row whose tokens are those of `from` so far: it draws as that row will draw.
   void follow(int row, const RowView& from);

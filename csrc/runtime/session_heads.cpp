@@ -32,6 +32,10 @@ Tensor Session::pending_states(const Row& row, int64_t more) const {
   return out;
 }
 
+int64_t Session::waiting_states(int row) const {
+  return static_cast<int64_t>(at(row).tail.pending(state_width()).size()) / std::max<int64_t>(1, state_width());
+}
+
 std::vector<Batch> Session::pair_batches(int row, const Tensor& ids, int64_t first) {
   Device& device = *model_->device;
   const int64_t n = ids.shape[0];

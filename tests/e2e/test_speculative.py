@@ -252,9 +252,12 @@ def test_the_head_keeps_up_with_verifications_of_other_drafts() -> None:
     """States that wait for its keys are made use of on the way; what it drafts then is what it would have."""
     core = _core.Session(model("qwen3_5", True).model, 2, 1024)
     tokens = [begin(core, GREEDY)[0]]
-    while len(tokens) < 300:
+    waiting = []
+    while len(tokens) < 600:
         tokens += [t for t, _ in core.verify(0, [])]
-    core.keep(0, 1)
+        core.keep(0, 1)
+        waiting.append(core.waiting_states(0))
+    assert 250 < max(waiting) <= 264
     core.configure(1, **GREEDY)
     core.prefill(1, [*PROMPT, *tokens[:-1]], True)
     assert core.drawn(0) == core.drawn(1)

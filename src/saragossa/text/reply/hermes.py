@@ -1,0 +1,110 @@
+"""Calls as Qwen3 and Hermes models write them: <tool_call>{"name": ..., "arguments": {...}}</tool_call>."""
+
+from __future__ import annotations
+
+import json
+
+from saragossa.text.messages import parse_arguments
+from saragossa.text.reply.events import CallArguments, CallBegin, CallEnd, Event, Text
+from saragossa.text.reply.json_stream import NotJson, copy_value, string
+from saragossa.text.reply.source import Source, Steps
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+_NAMES, _ARGUMENTS = ("name", "function"), ("arguments", "parameters")
+
+
+def calls(source: Source, index: int) -> Steps[int]:
+    """What stands behind `OPEN`: one call, or a list of some. Returns the index of the next call.
+
+    What is no call, as far as nothing of it was passed on, is text.
+    """
+    source.keep()
+    try:
+        if not (yield from source.skip_space()):
+            raise NotJson
+        several = source.text[0] == "["
+        if several:
+            source.take(1)
+        while True:
+            index = yield from _call(source, index)
+            follows = yield from source.skip_space()
+            if not several or not follows or source.text[0] not in ",]":
+                break
+            if source.take(1) == "]":
+                break
+    except NotJson:
+        yield Text(OPEN + source.kept())
+        return index
+    source.kept()
+    yield from source.skip_space()
+    yield from source.begins(CLOSE)
+    return index
+
+
+def _call(source: Source, index: int) -> Steps[int]:
+    """One object. Raises NotJson where it is none and nothing was passed on."""
+    yield from _expect(source, "{")
+    name, arguments, begun = "", "", False
+
+    def piece(text: str) -> Event:
+        return CallArguments(index, text)
+
+    while (yield from source.skip_space()) and source.text[0] != "}":
+        key = yield from string(source)
+        yield from _expect(source, ":")
+        if not (yield from source.skip_space()):
+            raise NotJson
+        if key in _NAMES and not name:
+            name = yield from string(source)
+        elif key in _ARGUMENTS and name and source.text[0] == "{":
+            source.kept()
+            yield CallBegin(index, name)
+            begun = True
+            if not (yield from copy_value(source, piece)):
+                yield CallEnd(index)
+                return index + 1
+        else:
+            value = yield from _whole(source)
+            arguments = value if key in _ARGUMENTS else arguments
+        if (yield from source.skip_space()) and source.text[0] == ",":
+            source.take(1)
+    if begun:
+        if source.text:
+            source.take(1)
+    else:
+        if not name or not source.text:
+            raise NotJson
+        whole = parse_arguments(json.loads(arguments)) if arguments else {}
+        if not isinstance(whole, dict):
+            raise NotJson
+        source.take(1)
+        source.kept()
+        yield CallBegin(index, name)
+        yield CallArguments(index, json.dumps(whole, ensure_ascii=False))
+    yield CallEnd(index)
+    return index + 1
+
+
+def _expect(source: Source, character: str) -> Steps[None]:
+    if not (yield from source.skip_space()) or source.text[0] != character:
+        raise NotJson
+    source.take(1)
+
+
+def _whole(source: Source) -> Steps[str]:
+    """A value, taken whole, as JSON."""
+    parts: list[str] = []
+
+    def collect(piece: str) -> Event:
+        parts.append(piece)
+        return Text(piece)
+
+    copying = copy_value(source, collect)
+    while True:
+        try:
+            if next(copying) is None:
+                yield None
+        except StopIteration as end:
+            if not end.value:
+                raise NotJson from None
+            return "".join(parts)

@@ -1,0 +1,162 @@
+"""One JSON value out of a stream, passed on as it comes, so that what was passed on can always be closed.
+
+Models write almost JSON. Mended are: white space is dropped, line breaks and tabs inside of strings are
+escaped, a comma in front of a closing bracket is dropped, Python's True, False and None are spelled as JSON.
+What cannot be mended ends the value: it is closed where it stands.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+from saragossa.text.reply.events import Event, Text
+from saragossa.text.reply.source import Source, Steps
+
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+_WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
+_WORD = re.compile(r"[\w.+-]")
+_HEX = re.compile(r"[0-9a-fA-F]{4}")
+MOST_DEPTH = 64
+
+
+class NotJson(Exception):
+    """Raised inside: the value ends here."""
+
+
+def copy_value(source: Source, make: Callable[[str], Event]) -> Steps[bool]:
+    """Pass on the value that begins at the next character; False where it had to be closed.
+
+    Where nothing of it could be passed on, nothing was.
+    """
+    copier = _Copier(source, make)
+    try:
+        yield from copier.value(0)
+    except NotJson:
+        if copier.closers and (rest := "".join(reversed(copier.closers))):
+            yield make(rest)
+        return False
+    return True
+
+
+def string(source: Source) -> Steps[str]:
+    """The string that begins at the next character, taken whole. Raises NotJson."""
+    parts: list[str] = []
+
+    def collect(piece: str) -> Event:
+        parts.append(piece)
+        return Text(piece)
+
+    for step in _Copier(source, collect).value(0, only_string=True):
+        if step is None:
+            yield None
+    return str(json.loads("".join(parts)))
+
+
+class _Copier:
+    def __init__(self, source: Source, make: Callable[[str], Event]) -> None:
+        self.source, self.make = source, make
+        self.closers: list[str] = []  # of what was passed on
+
+    def _next(self) -> Steps[str]:
+        if not (yield from self.source.skip_space()):
+            raise NotJson
+        return self.source.text[0]
+
+    def value(self, depth: int, before: str = "", *, only_string: bool = False) -> Steps[None]:
+        """before: goes in front of the first piece, once there is one."""
+        first = yield from self._next()
+        if first == '"':
+            yield from self._string(before)
+        elif only_string:
+            raise NotJson
+        elif first in "{[":
+            if depth == MOST_DEPTH:
+                raise NotJson
+            yield from self._items(depth, before)
+        else:
+            yield self.make(before + (yield from self._word()))
+
+    def _word(self) -> Steps[str]:
+        length = 0
+        while (yield from self.source.more(length + 1)) and _WORD.match(self.source.text[length]):
+            length += 1
+        word = self.source.text[:length]
+        if word not in _WORDS and not _NUMBER.fullmatch(word):
+            raise NotJson
+        self.source.take(length)
+        return _WORDS.get(word, word)
+
+    def _string(self, before: str) -> Steps[None]:
+        self.source.take(1)
+        yield self.make(before + '"')
+        self.closers.append('"')
+        while True:
+            if not (yield from self.source.more(1)):
+                raise NotJson
+            text = self.source.text
+            plain = next((i for i, c in enumerate(text) if c in '"\\' or c < " "), len(text))
+            if plain:
+                yield self.make(self.source.take(plain))
+            elif text[0] == '"':
+                break
+            elif text[0] == "\\":
+                yield self.make((yield from self._escape()))
+            else:
+                yield self.make(json.dumps(self.source.take(1))[1:-1])
+        self.source.take(1)
+        self.closers.pop()
+        yield self.make('"')
+
+    def _escape(self) -> Steps[str]:
+        """One escape, or the two of a surrogate pair; a lone one becomes U+FFFD."""
+        code = yield from self._unit()
+        if code is None:
+            return self.source.take(2)
+        if code < 0:  # a backslash that stands for itself
+            self.source.take(1)
+            return "\\\\"
+        escape = self.source.take(6)
+        if not 0xD800 <= code < 0xE000:
+            return escape
+        if code < 0xDC00 and (low := (yield from self._unit())) is not None and 0xDC00 <= low < 0xE000:
+            self.source.take(6)
+            return f"\\u{code:04x}\\u{low:04x}"
+        return "\ufffd"
+
+    def _unit(self) -> Steps[int | None]:
+        """The code of the \\u escape that comes next; None for another escape, -1 for none that JSON has."""
+        if not (yield from self.source.more(2)):
+            raise NotJson
+        if self.source.text[0] != "\\" or self.source.text[1] != "u":
+            return None if self.source.text[1] in '"\\/bfnrt' else -1
+        if not (yield from self.source.more(6)):
+            raise NotJson
+        return int(self.source.text[2:6], 16) if _HEX.fullmatch(self.source.text[2:6]) else -1
+
+    def _items(self, depth: int, before: str) -> Steps[None]:
+        opener = self.source.take(1)
+        closer = "}" if opener == "{" else "]"
+        yield self.make(before + opener)
+        self.closers.append(closer)
+        comma = ""
+        while (yield from self._next()) != closer:
+            key = ""
+            if opener == "{":
+                if self.source.text[0] != '"':
+                    raise NotJson
+                name = yield from string(self.source)
+                if (yield from self._next()) != ":":
+                    raise NotJson
+                self.source.take(1)
+                key = json.dumps(name, ensure_ascii=False) + ":"
+            yield from self.value(depth + 1, comma + key)
+            comma = ","
+            if (yield from self._next()) == ",":
+                self.source.take(1)
+            elif self.source.text[0] != closer:
+                raise NotJson
+        self.source.take(1)
+        self.closers.pop()
+        yield self.make(closer)
