@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from saragossa.text.reply import hermes
+from saragossa.text.reply import gemma, hermes, mistral, xml_calls
+from saragossa.text.reply import llama as llama3
 from saragossa.text.reply.events import CallArguments, CallBegin, Event, Reasoning, Text
 from saragossa.text.reply.reasoning import reasoning
 from saragossa.text.reply.source import Source, Steps
@@ -15,13 +16,31 @@ Calls = Callable[[Source, int], Steps[int]]
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """How a family of models writes calls: the mark in front of them, and who reads what follows it."""
+    """How a family of models writes calls.
+
+    open: the mark in front of them; calls: reads what follows it. bare: reads a reply that is one, without a
+    mark, where the family writes such.
+    """
 
     open: str
     calls: Calls
+    bare: Calls | None = None
 
 
 HERMES = CallForm(hermes.OPEN, hermes.calls)
+MISTRAL = CallForm(mistral.OPEN, mistral.calls)
+GEMMA = CallForm(gemma.OPEN, gemma.calls)
+
+
+def xml(tools: list[dict[str, object]]) -> CallForm:
+    """Of Qwen3-Coder and Qwen3.5; a parameter's type says how its text is to be read."""
+    return CallForm(xml_calls.OPEN, xml_calls.reader(xml_calls.kinds_of(tools)))
+
+
+def llama(tools: list[dict[str, object]]) -> CallForm:
+    """Of Llama 3: only objects that name one of the tools are calls."""
+    names = xml_calls.kinds_of(tools).keys()
+    return CallForm(llama3.OPEN, llama3.reader(names), llama3.reader(names, opened=""))
 
 
 class ReplyParser:
@@ -62,6 +81,10 @@ class ReplyParser:
     def _reply(self, form: CallForm | None, thinking: bool, opened: bool) -> Steps[None]:
         answer = _Answer(trim=thinking and (yield from reasoning(self._source, opened=opened)))
         index = 0
+        if form is not None and form.bare is not None:
+            yield from self._source.more(1)
+            if self._source.text.lstrip()[:1] in ("{", ""):
+                index = yield from _with_text(form.bare(self._source, index), answer)
         while True:
             found = yield from self._source.copy_until([form.open] if form else [], answer)
             if found is None or form is None:

@@ -25,8 +25,9 @@ struct Range {
   int objects = 0;
   std::map<uintptr_t, std::string> lines;  // found so far, by address
 };
-std::mutex ranges_mutex;
-std::map<uintptr_t, Range> ranges;
+// Never destroyed: the last kernels may go at the end of the process.
+std::mutex& ranges_mutex = *new std::mutex;
+std::map<uintptr_t, Range>& ranges = *new std::map<uintptr_t, Range>;
 
 thread_local const ConstantValues* loading = nullptr;  // read by the library's initialisers
 
