@@ -25,12 +25,14 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(Path(__file__).parent)]
 
+from metal import core  # noqa: E402, F401  # puts the emulator's core in place, before anything imports the other
+
+# isort: split
 from metal_bounds import FIELDS, Model, check  # noqa: E402
 from metal_roofline import print_roofline  # noqa: E402
 from metal_shapes import FAMILIES, SHAPES, Shape  # noqa: E402
 from metal_zeros import write_zeros  # noqa: E402
 
-from metal import core  # noqa: E402, F401  # puts the emulator's core in place
 from metal.emulator import Emulator  # noqa: E402
 from saragossa import _core  # noqa: E402
 from saragossa.cli import metal_bytes  # noqa: E402
