@@ -287,3 +287,15 @@ def routers(shapes: Shapes, prefix: str = "") -> dict[str, Any]:
     found = (name.removesuffix(".weight") for name in shapes)
     ends = ("mlp.gate", "shared_expert_gate", "router.proj")
     return {f"{prefix}{name}": {"bits": 8, "group_size": 64} for name in found if name.endswith(ends)}
+
+
+def qwen() -> dict[str, dict[str, Any]]:
+    """A config of each of Qwen's newer families."""
+    return {
+        "qwen3_moe": qwen3_moe(),
+        "qwen3_next": qwen3_next(),
+        "qwen3_5_text": qwen3_5_text(),
+        "qwen3_5_moe_text": qwen3_5_text(moe=True),
+        "qwen3_5": qwen3_5(),
+        "qwen3_5_moe": qwen3_5(moe=True),
+    }

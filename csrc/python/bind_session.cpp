@@ -117,8 +117,7 @@ void bind_session(py::module_& m) {
             return to_array(values, static_cast<int64_t>(drafts.size()) + 1);
           },
           py::arg("row"), py::arg("drafts"))
-      .def("mark", &Session::mark, py::arg("row"), Release())
-      .def("pin", &Session::pin, py::arg("row"), Release())
+      .def("mark", &Session::mark, py::arg("row"), py::kw_only(), py::arg("pin") = false, Release())
       .def("unpin", &Session::unpin, py::arg("row"), Release())
       .def("rewindable", &Session::rewindable, py::arg("row"), py::arg("to"), Release())
       .def("rewind", &Session::rewind, py::arg("row"), py::arg("to"), Release())

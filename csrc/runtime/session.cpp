@@ -138,12 +138,18 @@ std::vector<Batch> Session::of_groups(const Batch& batch) const {
   return out;
 }
 
+int32_t* Session::block_table(size_t group, int row) {
+  const Tensor& tables = block_tables_[group];
+  const size_t blocks = at(row).state.blocks(group).size();
+  require(static_cast<int64_t>(blocks) <= tables.shape[1], "session: row ", row, " has ", blocks,
+          " blocks, its table takes ", tables.shape[1]);
+  return host_data<int32_t>(tables.slice(row, 1));
+}
+
 void Session::write_block_tables(int row) {
   for (size_t g = 0; g < block_tables_.size(); ++g) {
     const std::vector<int32_t>& blocks = at(row).state.blocks(g);
-    require(static_cast<int64_t>(blocks.size()) <= block_tables_[g].shape[1], "session: row ", row, " has ",
-            blocks.size(), " blocks, its table takes ", block_tables_[g].shape[1]);
-    std::copy(blocks.begin(), blocks.end(), host_data<int32_t>(block_tables_[g].slice(row, 1)));
+    std::copy(blocks.begin(), blocks.end(), block_table(g, row));
   }
 }
 
@@ -312,28 +318,19 @@ void Session::sync(int row) {
   if (r.has_drawn) ++counts[r.drawn.id];
 }
 
-void Session::mark(int row) {
-  const ModelLock lock(*model_);
-  settle();
-  Row& r = at(row);
-  r.state.mark();
-  keep_mark_state(r);
-}
-
-void Session::pin(int row) {
-  const ModelLock lock(*model_);
-  settle();
-  Row& r = at(row);
-  r.state.pin();
-  keep_mark_state(r);
-}
-
 void Session::unpin(int row) {
   const ModelLock lock(*model_);
   at(row).state.unpin();
 }
 
-void Session::keep_mark_state(Row& r) {
+void Session::mark(int row, bool pin) {
+  const ModelLock lock(*model_);
+  settle();
+  Row& r = at(row);
+  if (pin)
+    r.state.pin();
+  else
+    r.state.mark();
   if (!mtp() || r.state.length() == 0) return;
   const std::span<const float> last = r.tail.last(state_width());
   r.marked[r.state.length()] = {last.begin(), last.end()};

@@ -147,9 +147,8 @@ class Session {
   std::vector<int32_t> tokens(int row);
 
   /// Keeps what a rewind to the row's length needs. Free where the model has neither recurrent layers nor windows.
-  void mark(int row);
-  /// A mark that stays until it is unpinned: where an interrupted prompt goes back to.
-  void pin(int row);
+  /// pin: it stays until it is unpinned, as the place where an interrupted prompt goes back to.
+  void mark(int row, bool pin = false);
   void unpin(int row);
   /// The last position up to `to` that rewind takes: any, but with recurrent layers and windows only marked ones.
   int64_t rewindable(int row, int64_t to);
@@ -206,7 +205,6 @@ class Session {
     void wait() const;
   };
 
-  void keep_mark_state(Row& row);
   void configure_locked(int row, const Sampling& sampling);
   void forget_drawn(Row& row) const { row.has_drawn = false, row.untaken = 0, row.taken.reset(); }
   Row& at(int row);
@@ -215,6 +213,8 @@ class Session {
   /// Device tensors of a step: token i of `tokens` belongs to row rows[i]. One batch for each group of the cache.
   std::vector<Batch> batches(std::span<const int32_t> tokens, std::span<const int32_t> rows);
   std::vector<Batch> of_groups(const Batch& batch) const;
+  /// The row's table of a group on the device, which has room for its blocks.
+  int32_t* block_table(size_t group, int row);
   /// The row's blocks, on the device.
   void write_block_tables(int row);
   /// Tells the rows' next steps to their states; fills in what the batch says of them.

@@ -52,10 +52,7 @@ Session::RunningStep Session::start_step(std::span<const int32_t> rows, int64_t 
       b.max_keys = std::max(b.max_keys, r.state.length() + ahead + 1);
       for (size_t g = 0; g < block_tables_.size(); ++g) {
         const std::vector<int32_t>& blocks = r.state.blocks(g);
-        const Tensor table = block_tables_[g].slice(row, 1);
-        require(static_cast<int64_t>(blocks.size()) <= table.numel(), "session: row ", row, " has ", blocks.size(),
-                " blocks, its table takes ", table.numel());
-        host_data<int32_t>(table)[blocks.size() - 1] = blocks.back();
+        block_table(g, row)[blocks.size() - 1] = blocks.back();
       }
     }
   }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Self
 
 from saragossa import _core
 from saragossa.engine.options import MAX_DRAFT_TOKENS, GenerationOptions, TokenLogprobs
 from saragossa.engine.pace import Pace
-from saragossa.engine.snapshots import Snapshots
 from saragossa.engine.speculation import SpeculationStats, Speculator
-from saragossa.errors import ContextLengthError, ParameterError
+from saragossa.errors import ContextLengthError, ParameterError, UsageError
 
 Progress = Callable[[int, int], None]
 
@@ -24,7 +24,7 @@ def chunks(at: int, count: int, size: int) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-class Session(Snapshots):
+class Session:
     """The tokens and the cache of one sequence.
 
     `prefill` may be called again to go on from where the session stands. Between chunks Python runs, so
@@ -85,7 +85,7 @@ class Session(Snapshots):
         self._settle()
         start = self.length
         try:
-            self._core.pin(0)  # chunks may push other marks out, not this one
+            self._core.mark(0, pin=True)  # chunks may push other marks out, not this one
             for begin, end in chunks(start, len(ids), self._chunk):
                 self._core.prefill(0, ids[begin:end], end == len(ids))
                 self._core.mark(0)
@@ -147,3 +147,32 @@ class Session(Snapshots):
         """Back to the first `to` tokens. Raises UsageError beyond the end, SnapshotNeededError."""
         self._settle()
         self._core.rewind(0, to)
+
+    def snapshot(self) -> _core.Snapshot:
+        """The tokens in the cache and all that belongs to them, shared, not copied.
+
+        The last drawn token is not in the cache yet, so not in the snapshot. Its blocks and its state stay in
+        the model's cache until it is dropped. Raises SnapshotNeededError where a failed step lost the state.
+        """
+        self._settle()
+        return self._core.snapshot(0)
+
+    def restore(self, snapshot: _core.Snapshot) -> None:
+        """Become what the snapshot holds; go on with `prefill`. The sampling options stay.
+
+        Raises UsageError for a snapshot of another model, or one longer than the context; the session is then
+        what it was.
+        """
+        if not isinstance(snapshot, _core.Snapshot):
+            raise UsageError(f"a snapshot is what snapshot() gives, not {type(snapshot).__name__}")
+        self._settle()
+        self._core.restore(0, snapshot)
+
+    def fork(self) -> Self:
+        """Another session of the same model that holds the same tokens; go on with `prefill`.
+
+        It has options of its own: greedy until `configure`.
+        """
+        other = type(self)(self._model, self.context, self._chunk, self._speculator)
+        other.restore(self.snapshot())
+        return other

@@ -20,12 +20,7 @@ from tiny_checkpoints import config
 DENSE = ("llama", "mistral", "qwen2", "qwen3", "gemma3_text", "gemma3")
 CONFIGS: dict[str, dict[str, Any]] = {
     **{name: config(name) for name in DENSE},
-    "qwen3_moe": f.qwen3_moe(),
-    "qwen3_next": f.qwen3_next(),
-    "qwen3_5_text": f.qwen3_5_text(),
-    "qwen3_5_moe_text": f.qwen3_5_text(moe=True),
-    "qwen3_5": f.qwen3_5(),
-    "qwen3_5_moe": f.qwen3_5(moe=True),
+    **f.qwen(),
     "gemma4_text": f.gemma4_text(),
     "gemma4": f.gemma4(),
     "gemma4_unified": f.gemma4(model_type="gemma4_unified"),

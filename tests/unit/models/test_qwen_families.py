@@ -10,14 +10,7 @@ from families import FULL, LINEAR
 from saragossa.errors import ConfigError, WeightsError
 from saragossa.models.spec import AttentionSpec, DeltaSpec, ModelSpec, TensorSpec
 
-CONFIGS: dict[str, dict[str, Any]] = {
-    "qwen3_moe": f.qwen3_moe(),
-    "qwen3_next": f.qwen3_next(),
-    "qwen3_5_text": f.qwen3_5_text(),
-    "qwen3_5_moe_text": f.qwen3_5_text(moe=True),
-    "qwen3_5": f.qwen3_5(),
-    "qwen3_5_moe": f.qwen3_5(moe=True),
-}
+CONFIGS = f.qwen()
 HYBRID = [name for name in CONFIGS if name != "qwen3_moe"]
 MOE = [name for name in CONFIGS if "moe" in name or "next" in name]
 

@@ -14,14 +14,7 @@ from saragossa.weights.safetensors import SafetensorsIndex
 from tiny_checkpoints import Stored, config, stored, write_model
 
 Q4 = {"bits": 4, "group_size": 32}
-QWEN: dict[str, dict[str, Any]] = {
-    "qwen3_moe": f.qwen3_moe(),
-    "qwen3_next": f.qwen3_next(),
-    "qwen3_5_text": f.qwen3_5_text(),
-    "qwen3_5_moe_text": f.qwen3_5_text(moe=True),
-    "qwen3_5": f.qwen3_5(),
-    "qwen3_5_moe": f.qwen3_5(moe=True),
-}
+QWEN = f.qwen()
 
 
 def bound(

@@ -7,7 +7,7 @@ from collections.abc import Container
 
 from saragossa.text.messages import parse_arguments
 from saragossa.text.reply.events import CallArguments, CallBegin, CallEnd, Event, Text
-from saragossa.text.reply.json_stream import NotJson, copy_value, string
+from saragossa.text.reply.json_stream import NotJson, copy_value, string, whole
 from saragossa.text.reply.source import Source, Steps
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -71,18 +71,18 @@ def _call(source: Source, index: int, names: Container[str] | None) -> Steps[int
             yield CallEnd(index)
             return index + 1
         else:
-            value = yield from _whole(source)
+            value = yield from whole(source)
             arguments = value if key in _ARGUMENTS else arguments
         yield from _comma(source)
     if not name or not source.text or (names is not None and not arguments):
         raise NotJson
-    whole = parse_arguments(json.loads(arguments)) if arguments else {}
-    if not isinstance(whole, dict):
+    parsed = parse_arguments(json.loads(arguments)) if arguments else {}
+    if not isinstance(parsed, dict):
         raise NotJson
     source.take(1)
     source.kept()
     yield CallBegin(index, name)
-    yield CallArguments(index, json.dumps(whole, ensure_ascii=False))
+    yield CallArguments(index, json.dumps(parsed, ensure_ascii=False))
     yield CallEnd(index)
     return index + 1
 
@@ -93,7 +93,7 @@ def _rest(source: Source) -> Steps[None]:
         yield from _comma(source)
         while (yield from source.skip_space()) and source.text[0] != "}":
             yield from _key(source)
-            yield from _whole(source)
+            yield from whole(source)
             yield from _comma(source)
     except NotJson:
         return
@@ -119,22 +119,3 @@ def _expect(source: Source, character: str) -> Steps[None]:
     if not (yield from source.skip_space()) or source.text[0] != character:
         raise NotJson
     source.take(1)
-
-
-def _whole(source: Source) -> Steps[str]:
-    """A value, taken whole, as JSON."""
-    parts: list[str] = []
-
-    def collect(piece: str) -> Event:
-        parts.append(piece)
-        return Text(piece)
-
-    copying = copy_value(source, collect)
-    while True:
-        try:
-            if next(copying) is None:
-                yield None
-        except StopIteration as end:
-            if not end.value:
-                raise NotJson from None
-            return "".join(parts)

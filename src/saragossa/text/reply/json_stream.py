@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from saragossa.text.reply.events import Event, Text
 from saragossa.text.reply.source import Source, Steps
 
-_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
-_WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
+NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 _WORD = re.compile(r"[\w.+-]")
 _HEX = re.compile(r"[0-9a-fA-F]{4}")
-MOST_DEPTH = 64
+_MOST_DEPTH = 64
 
 
 class NotJson(Exception):
@@ -30,65 +31,122 @@ def copy_value(source: Source, make: Callable[[str], Event]) -> Steps[bool]:
 
     Where nothing of it could be passed on, nothing was.
     """
-    copier = _Copier(source, make)
+    copier = _Json(source, make)
     try:
-        yield from copier.value(0)
+        yield from copier.value()
     except NotJson:
-        if copier.closers and (rest := "".join(reversed(copier.closers))):
-            yield make(rest)
+        if copier.closers:
+            yield make(copier.rest())
         return False
     return True
 
 
-def string(source: Source) -> Steps[str]:
-    """The string that begins at the next character, taken whole. Raises NotJson."""
+def whole(source: Source) -> Steps[str]:
+    """The value that begins at the next character, taken whole, as JSON. Raises NotJson."""
     parts: list[str] = []
 
     def collect(piece: str) -> Event:
         parts.append(piece)
         return Text(piece)
 
-    for step in _Copier(source, collect).value(0, only_string=True):
+    for step in _Json(source, collect).value():
         if step is None:
             yield None
-    return str(json.loads("".join(parts)))
+    return "".join(parts)
 
 
-class _Copier:
+def string(source: Source) -> Steps[str]:
+    """The string that begins at the next character. Raises NotJson."""
+    if not (yield from source.skip_space()) or source.text[0] != '"':
+        raise NotJson
+    return str(json.loads((yield from whole(source))))
+
+
+class Copier(ABC):
+    """Passes a value on in pieces that `make` turns into events; subclasses know how strings are written.
+
+    closers: of what was passed on, the innermost last.
+    """
+
     def __init__(self, source: Source, make: Callable[[str], Event]) -> None:
         self.source, self.make = source, make
-        self.closers: list[str] = []  # of what was passed on
+        self.closers: list[str] = []
 
-    def _next(self) -> Steps[str]:
+    @abstractmethod
+    def key(self) -> Steps[str]:
+        """The key that begins at the next character, and what separates it from its value."""
+
+    @abstractmethod
+    def string(self, before: str) -> Steps[bool]:
+        """Pass on the string that comes next, `before` in front; False where there is none."""
+
+    def rest(self) -> str:
+        """What closes all that was passed on."""
+        return "".join(reversed(self.closers))
+
+    def next(self) -> Steps[str]:
+        """The next character that is no white space."""
         if not (yield from self.source.skip_space()):
             raise NotJson
         return self.source.text[0]
 
-    def value(self, depth: int, before: str = "", *, only_string: bool = False) -> Steps[None]:
+    def value(self, before: str = "", depth: int = 0) -> Steps[None]:
         """before: goes in front of the first piece, once there is one."""
-        first = yield from self._next()
-        if first == '"':
-            yield from self._string(before)
-        elif only_string:
-            raise NotJson
-        elif first in "{[":
-            if depth == MOST_DEPTH:
+        first = yield from self.next()
+        if first in "{[":
+            if depth == _MOST_DEPTH:
                 raise NotJson
-            yield from self._items(depth, before)
-        else:
+            yield from self.items(before + self.source.take(1), depth)
+        elif not (yield from self.string(before)):
             yield self.make(before + (yield from self._word()))
 
-    def _word(self) -> Steps[str]:
+    def items(self, before: str, depth: int = 0) -> Steps[None]:
+        """What follows an opening bracket, with which `before` ends."""
+        closer = "}" if before[-1] == "{" else "]"
+        yield self.make(before)
+        self.closers.append(closer)
+        comma = ""
+        while (yield from self.next()) != closer:
+            key = ""
+            if closer == "}":
+                key = json.dumps((yield from self.key()), ensure_ascii=False) + ":"
+            yield from self.value(comma + key, depth + 1)
+            comma = ","
+            if (yield from self.next()) == ",":
+                self.source.take(1)
+            elif self.source.text[0] != closer:
+                raise NotJson
+        self.source.take(1)
+        self.closers.pop()
+        yield self.make(closer)
+
+    def run(self, characters: re.Pattern[str]) -> Steps[int]:
+        """How many of these characters come next."""
         length = 0
-        while (yield from self.source.more(length + 1)) and _WORD.match(self.source.text[length]):
+        while (yield from self.source.more(length + 1)) and characters.match(self.source.text[length]):
             length += 1
+        return length
+
+    def _word(self) -> Steps[str]:
+        length = yield from self.run(_WORD)
         word = self.source.text[:length]
-        if word not in _WORDS and not _NUMBER.fullmatch(word):
+        if word not in WORDS and not NUMBER.fullmatch(word):
             raise NotJson
         self.source.take(length)
-        return _WORDS.get(word, word)
+        return WORDS.get(word, word)
 
-    def _string(self, before: str) -> Steps[None]:
+
+class _Json(Copier):
+    def key(self) -> Steps[str]:
+        name = yield from string(self.source)
+        if (yield from self.next()) != ":":
+            raise NotJson
+        self.source.take(1)
+        return name
+
+    def string(self, before: str) -> Steps[bool]:
+        if self.source.text[0] != '"':
+            return False
         self.source.take(1)
         yield self.make(before + '"')
         self.closers.append('"')
@@ -108,6 +166,7 @@ class _Copier:
         self.source.take(1)
         self.closers.pop()
         yield self.make('"')
+        return True
 
     def _escape(self) -> Steps[str]:
         """One escape, or the two of a surrogate pair; a lone one becomes U+FFFD."""
@@ -134,29 +193,3 @@ class _Copier:
         if not (yield from self.source.more(6)):
             raise NotJson
         return int(self.source.text[2:6], 16) if _HEX.fullmatch(self.source.text[2:6]) else -1
-
-    def _items(self, depth: int, before: str) -> Steps[None]:
-        opener = self.source.take(1)
-        closer = "}" if opener == "{" else "]"
-        yield self.make(before + opener)
-        self.closers.append(closer)
-        comma = ""
-        while (yield from self._next()) != closer:
-            key = ""
-            if opener == "{":
-                if self.source.text[0] != '"':
-                    raise NotJson
-                name = yield from string(self.source)
-                if (yield from self._next()) != ":":
-                    raise NotJson
-                self.source.take(1)
-                key = json.dumps(name, ensure_ascii=False) + ":"
-            yield from self.value(depth + 1, comma + key)
-            comma = ","
-            if (yield from self._next()) == ",":
-                self.source.take(1)
-            elif self.source.text[0] != closer:
-                raise NotJson
-        self.source.take(1)
-        self.closers.pop()
-        yield self.make(closer)

@@ -32,8 +32,7 @@ def reasoning(source: Source, *, opened: bool) -> Steps[bool]:
         source.keep()
         yield from source.skip_space()
         if not (yield from source.begins(OPEN)):
-            space = source.kept()
-            source.text = space + source.text
+            source.put_back()
             return False
         source.kept()
     elif (yield from source.skip_space()):

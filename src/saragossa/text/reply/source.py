@@ -32,7 +32,7 @@ class Source:
         return taken
 
     def keep(self) -> None:
-        """From here on remember what is taken, for `put_back`."""
+        """From here on remember what is taken, for `kept` and `put_back`."""
         self._kept = []
 
     def kept(self) -> str:
@@ -40,6 +40,10 @@ class Source:
         text = "".join(self._kept or ())
         self._kept = None
         return text
+
+    def put_back(self) -> None:
+        """Untake what was taken since `keep`."""
+        self.text = self.kept() + self.text
 
     def more(self, count: int) -> Steps[bool]:
         """Wait until `count` characters are there; False where the text ends before."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 
 from saragossa.text.reply import hermes
 from saragossa.text.reply.events import CallArguments, CallBegin, CallEnd, Text
+from saragossa.text.reply.json_stream import WORDS
 from saragossa.text.reply.source import Source, Steps, partial
 
 OPEN, CLOSE = hermes.OPEN, hermes.CLOSE
@@ -56,7 +57,7 @@ def reader(kinds: Kinds) -> Callable[[Source, int], Steps[int]]:
         source.keep()
         yield from source.skip_space()
         if source.text[:1] in ("{", "["):  # models that know both forms mix them
-            source.text = source.kept() + source.text
+            source.put_back()
             return (yield from hermes.calls(source, index))
         name = (yield from _head(source)) if (yield from source.begins(_FUNCTION)) else None
         if name is None:
@@ -114,7 +115,7 @@ def _inside(text: str) -> str:
 
 def _typed(text: str) -> str:
     """JSON where it is some, in Python's spelling of words too; else a string."""
-    plain = {"True": "true", "False": "false", "None": "null"}.get(text.strip(), text)
+    plain = WORDS.get(text.strip(), text)
     try:
         return json.dumps(json.loads(plain), ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
