@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from saragossa import _core
 from saragossa.engine import loading
+from saragossa.engine.arguments import generation_options, token_ids
 from saragossa.engine.batch import generate_batch
 from saragossa.engine.generation import Timing, stream_tokens
 from saragossa.engine.memory import peak_rss_bytes
@@ -372,30 +372,9 @@ def _chosen(
     """The options given, or the default, with the overrides; checked. Raises UsageError."""
     if options is None:
         options = default or GenerationOptions()
-    if not isinstance(options, GenerationOptions):
-        raise UsageError(
-            f"options are GenerationOptions, not {type(options).__name__}",
-            cure="or give the fields as keyword arguments",
-        )
-    chosen = options.with_overrides(overrides)
+    chosen = generation_options(options).with_overrides(overrides)
     chosen.validate()
     return chosen
-
-
-def token_ids(values: object, vocab: int) -> list[int]:
-    """Token ids as plain integers. Raises UsageError that names the first that is none or out of range."""
-    if not isinstance(values, Sequence) or isinstance(values, str | bytes | bytearray):
-        raise UsageError(f"token ids are a sequence of whole numbers, not {type(values).__name__}")
-    ids: list[int] = []
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, Integral):
-            raise UsageError(f"a token id is a whole number, found {value!r}")
-        if not 0 <= int(value) < vocab:
-            raise UsageError(
-                f"token id {value} is out of range; the vocabulary has {vocab} (0 to {vocab - 1})"
-            )
-        ids.append(int(value))
-    return ids
 
 
 def _is_prompt(value: object) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
 from saragossa import _core
+from saragossa.engine.arguments import generation_options, position, token_ids
 from saragossa.engine.options import MAX_DRAFT_TOKENS, GenerationOptions, TokenLogprobs
 from saragossa.engine.pace import Pace
 from saragossa.engine.speculation import SpeculationStats, Speculator
@@ -46,8 +47,8 @@ class Session:
         self._pace = Pace(0 if speculator is None else speculator.most)
 
     def configure(self, options: GenerationOptions) -> None:
-        """Sampling of the next draws. Raises ParameterError."""
-        options.validate()
+        """Sampling of the next draws. Raises UsageError, ParameterError."""
+        generation_options(options).validate()
         self._settle()
         self._configure_drafts(options)
         self._core.configure(0, **options.session_arguments())
@@ -77,6 +78,7 @@ class Session:
 
         Raises UsageError on an id that is out of range or a missing prompt, ContextLengthError.
         """
+        ids = token_ids(ids)
         total = self.length + len(ids)
         if total > self.context:
             raise ContextLengthError(total, self.context)
@@ -140,11 +142,13 @@ class Session:
         Any, but for models with recurrent layers or windows: of those the ends of prompts and of their chunks
         are kept, the latest ones densest.
         """
+        to = position(to)
         self._settle()
         return self._core.rewindable(0, to)
 
     def rewind(self, to: int) -> None:
         """Back to the first `to` tokens. Raises UsageError beyond the end, SnapshotNeededError."""
+        to = position(to)
         self._settle()
         self._core.rewind(0, to)
 

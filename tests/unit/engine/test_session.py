@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 
 import saragossa
 from saragossa.engine.session import Session
-from saragossa.errors import SaragossaError
+from saragossa.errors import SaragossaError, UsageError
 
 MODEL = Path(__file__).parents[2] / "golden" / "checkpoints" / "llama"
 PROMPT = [2] + [4 + (7 * i * i + 13 * i + 5) % 250 for i in range(39)]
@@ -41,6 +42,32 @@ def drawn(llm: saragossa.LLM, refused: list[int] | None) -> list[int]:
 @pytest.mark.parametrize("refused", [[], [10**6], [5] * 100_000], ids=["empty", "id", "long"])
 def test_a_refused_prompt_keeps_the_drawn_token(llm: saragossa.LLM, refused: list[int]) -> None:
     assert drawn(llm, refused) == drawn(llm, None)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda s: s.prefill(None), "token ids are a sequence of whole numbers, not NoneType"),
+        (lambda s: s.prefill("abc"), "token ids are a sequence of whole numbers, not str"),
+        (lambda s: s.prefill([1.5]), "a token id is a whole number, found 1.5"),
+        (lambda s: s.prefill([2**70]), f"token id {2**70} is out of range"),
+        (lambda s: s.prefill([-1]), "token id -1 is out of range"),
+        (lambda s: s.rewind("x"), "a position is a whole number of tokens, found 'x'"),
+        (lambda s: s.rewind(None), "found None"),
+        (lambda s: s.rewind(2**70), "a position is a whole number"),
+        (lambda s: s.rewindable(1.5), "found 1.5"),
+        (lambda s: s.configure(None), "options are GenerationOptions, not NoneType"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_named(
+    llm: saragossa.LLM, call: Callable[[Session], object], message: str
+) -> None:
+    session = llm.session()
+    session.configure(OPTIONS)
+    session.prefill(PROMPT)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        call(session)
+    assert [session.step() for _ in range(6)] == drawn(llm, None)
 
 
 @pytest.mark.parametrize(
